@@ -1,5 +1,4 @@
 /* hc_train --compile-only: one step of a small model, which needs the same kernels as the run's. */
-#include "runtime/gemm/gemm.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/sizes.h"

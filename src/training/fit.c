@@ -72,39 +72,30 @@ static bool fits(struct search *search) {
     return fit;
 }
 
-/* Tries micro-batches that divide what all ranks have of a step, the largest first: of at most MOST_TOKENS or the
- * given size, and of at least least_tokens or the given size. */
-static bool try_micro_batches(struct search *search, int64_t least_tokens) {
-    const struct train_settings *given = search->given;
-    const int64_t sequence = given->model.block_size;
-    const int64_t all = given->batch_size * given->gradient_accumulation_steps;
-    int64_t sequences = MOST_TOKENS / sequence > given->batch_size ? MOST_TOKENS / sequence : given->batch_size;
-    for (; sequences > 0; sequences--) {
-        const bool is_large = sequences >= given->batch_size || sequences * sequence >= least_tokens;
-        search->found.batch_size = sequences;
-        search->found.gradient_accumulation_steps = all / sequences;
-        if (is_large && all % (sequences * search->ranks->count) == 0 && fits(search)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Tries what costs least first: the given types, moments in bf16, and master in bf16 as well. */
+/* Tries the settings in the order that fit_choose names, with micro-batches that divide what all ranks have of a
+ * step. */
 static bool try_all(struct search *search) {
     const struct train_settings *given = search->given;
+    struct train_settings *found = &search->found;
+    const int64_t sequence = given->model.block_size, all = given->batch_size * given->gradient_accumulation_steps;
+    const int64_t most = MOST_TOKENS / sequence > given->batch_size ? MOST_TOKENS / sequence : given->batch_size;
     const bool may_round_weights =
         given->dtype == ELEMENT_BF16 && !given->shard_optimizer && given->optimizer.master == ELEMENT_FP32;
     for (int level = 0; level < (may_round_weights ? 3 : 2); level++) {
         if (level == 1 && given->optimizer.moments == ELEMENT_BF16) {
             continue; /* as level 0 */
         }
-        search->found.optimizer.moments = level > 0 ? ELEMENT_BF16 : given->optimizer.moments;
-        search->found.optimizer.master = level > 1 ? ELEMENT_BF16 : given->optimizer.master;
-        for (int recompute = given->recompute; recompute <= RECOMPUTE_LAYER; recompute++) {
-            search->found.recompute = recompute;
-            if (try_micro_batches(search, recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0)) {
-                return true;
+        found->optimizer.moments = level > 0 ? ELEMENT_BF16 : given->optimizer.moments;
+        found->optimizer.master = level > 1 ? ELEMENT_BF16 : given->optimizer.master;
+        for (found->recompute = given->recompute; found->recompute <= RECOMPUTE_LAYER; found->recompute++) {
+            const int64_t least_tokens = found->recompute == RECOMPUTE_OFF ? LEAST_TOKENS : 0;
+            for (int64_t sequences = most; sequences > 0; sequences--) {
+                found->batch_size = sequences;
+                found->gradient_accumulation_steps = all / sequences;
+                if ((sequences >= given->batch_size || sequences * sequence >= least_tokens) &&
+                    all % (sequences * search->ranks->count) == 0 && fits(search)) {
+                    return true;
+                }
             }
         }
     }
@@ -146,11 +137,7 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
                          "n_streams or model, or a GPU with more memory, or with larger buffers",
                          size, memory_text(search.least, needed), options_of(&search.smallest, text));
     }
-    settings->batch_size = search.found.batch_size;
-    settings->gradient_accumulation_steps = search.found.gradient_accumulation_steps;
-    settings->recompute = search.found.recompute;
-    settings->optimizer.moments = search.found.optimizer.moments;
-    settings->optimizer.master = search.found.optimizer.master;
+    *settings = search.found;
     message_print(console, "fit      %s: %s\n", size, options_of(settings, text));
     return 0;
 }

@@ -116,13 +116,13 @@ static int measure_losses(struct trainer *trainer, double *val_loss) {
     *val_loss = 0.0;
     for (size_t i = 0; status == 0 && i < data->count; i++) {
         const struct data_folder *folder = &data->folders[i];
-        struct validation *validation = &trainer->validations[i];
+        struct batch_sampler *estimate = &trainer->estimates[i];
         snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(folder->val));
         progress.start = progress_clock();
-        status = validation->whole
-                     ? score_split(&trainer->gpt, trainer->ranks, folder->val, &progress, &targets, &losses[i])
-                     : estimate_loss(&trainer->gpt, trainer->ranks, &validation->estimate, batches, &progress,
-                                     &targets, &losses[i]);
+        status =
+            estimate->source_count > 0
+                ? estimate_loss(&trainer->gpt, trainer->ranks, estimate, batches, &progress, &targets, &losses[i])
+                : score_split(&trainer->gpt, trainer->ranks, folder->val, &progress, &targets, &losses[i]);
         *val_loss += folder->share * losses[i];
     }
     progress_end(&progress);

@@ -65,19 +65,11 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
 /* ---- a run */
 
 /* After the command line has been applied. With init_from = resume what is given now lies over what the run has in
- * out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so that
- * a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say;
- * init_from becomes what the run began with, and settings->resumes says that it goes on.
- *
- * settings->resumed_from becomes the path of that checkpoint, which the caller frees.
- *
- * The learning rate's schedule stays the run's, but for what is given now and does not follow from something given
- * later (settings.h).
- *
- * settings->max_iters becomes the run's: the larger of what it had and what is given. settings->stop_at is what is
- * given, for this process.
- *
- * PROGRAM_DONE; PROGRAM_FAILED where the run has no checkpoint that can be read; PROGRAM_WRONG for settings that
- * are wrong. */
+ * out_dir: over its settings.conf, and below that over the settings in state.json of the newest checkpoint, so
+ * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say;
+ * init_from becomes what the run began with. The learning rate's schedule stays the run's, but for what is given
+ * now and does not follow from something given later (settings.h). settings->max_iters becomes the larger of what
+ * the run had and what is given. The caller frees settings->resumed_from.  PROGRAM_DONE; PROGRAM_FAILED where the
+ * run has no checkpoint that can be read; PROGRAM_WRONG for settings that are wrong. */
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given);

@@ -167,10 +167,9 @@ static int plan_model(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
     const struct ranks *ranks = trainer->ranks;
     const struct device *device = &trainer->compute->device;
-    if (settings->fit && fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) {
-        return -1;
-    }
-    if (data_parallel_plan(&trainer->parallel, trainer->ranks, settings, trainer->compute, &trainer->gpt)) {
+    if ((settings->fit &&
+         fit_choose(&trainer->fit, settings, trainer->ranks, trainer->compute, trainer->console)) ||
+        data_parallel_plan(&trainer->parallel, trainer->ranks, settings, trainer->compute, &trainer->gpt)) {
         return -1;
     }
     if (ranks->count > 1) {
@@ -354,27 +353,26 @@ static int open_evaluation(struct trainer *trainer) {
     const double sampled = (double)settings->eval_iters * (double)shape.batch * (double)shape.sequence;
     const char *train_name = data->count > 1 ? "the training mixture" : token_file_short_name(data->folders->train);
     size_t whole = 0;
-    trainer->validations = memory_zeroed(data->count, sizeof *trainer->validations);
+    trainer->estimates = memory_zeroed(data->count, sizeof *trainer->estimates);
     if (open_mixture(trainer, &trainer->estimate_train, seed, ESTIMATE_PURPOSE("train"), shape.batch)) {
         return -1;
     }
     for (size_t i = 0; i < data->count; i++) {
         const struct token_file *file = data->folders[i].val;
-        struct validation *validation = &trainer->validations[i];
         const uint64_t count = token_file_count(file);
-        validation->whole =
+        const bool is_whole =
             settings->eval_batches == EVAL_BATCHES_WHOLE ||
             (settings->eval_batches == EVAL_BATCHES_AUTO && (double)count <= WHOLE_SPLIT_RATIO * sampled);
-        whole += validation->whole;
-        if (!validation->whole) {
-            batch_sampler_create(&validation->estimate, seed, ESTIMATE_PURPOSE("val"), shape, shape.batch,
+        whole += is_whole;
+        if (!is_whole) {
+            batch_sampler_create(&trainer->estimates[i], seed, ESTIMATE_PURPOSE("val"), shape, shape.batch,
                                  (uint32_t)settings->model.vocab_size);
-            if (batch_sampler_add(&validation->estimate, file, 1.0)) {
+            if (batch_sampler_add(&trainer->estimates[i], file, 1.0)) {
                 return -1;
             }
         }
         PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
-              validation->whole ? (double)count : sampled, count,
+              is_whole ? (double)count : sampled, count,
               data->count > 1 ? token_file_name(file) : token_file_short_name(file), sampled, train_name,
               by_seed ? "places that depend on the seed" : "the same places for every seed");
     }
@@ -460,10 +458,8 @@ static int open_samplers(struct trainer *trainer) {
         return -1;
     }
     batch_sampler_resume(&trainer->train, state->iteration, state->tokens / (uint64_t)settings->model.block_size);
-    if (settings->train_batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) {
-        return -1;
-    }
-    if (settings->train_batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer)) {
+    if ((settings->train_batches == TRAIN_BATCHES_SEQUENTIAL && open_sequence(trainer)) ||
+        (settings->train_batches == TRAIN_BATCHES_DOCUMENTS && open_documents(trainer))) {
         return -1;
     }
     return data->folders->val ? open_evaluation(trainer) : 0;
@@ -590,10 +586,10 @@ void trainer_tear_down(struct trainer *trainer) {
                            trainer->state.iteration > trainer->progress.first);
     batch_sampler_release(&trainer->train);
     batch_sampler_release(&trainer->estimate_train);
-    for (size_t i = 0; trainer->validations && i < trainer->data.count; i++) {
-        batch_sampler_release(&trainer->validations[i].estimate);
+    for (size_t i = 0; trainer->estimates && i < trainer->data.count; i++) {
+        batch_sampler_release(&trainer->estimates[i]);
     }
-    free(trainer->validations);
+    free(trainer->estimates);
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
     parameters_release(&trainer->parameters);

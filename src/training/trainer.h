@@ -15,12 +15,6 @@
 #include "src/training/training_data.h"
 #include <stdio.h>
 
-/* How the validation loss of a folder of data is measured. */
-struct validation {
-    bool whole;                    /* on all of its val.bin, instead of the estimate's batches */
-    struct batch_sampler estimate; /* zeros if it is whole */
-};
-
 struct trainer {
     struct train_settings *settings;
     struct ranks *ranks;
@@ -32,7 +26,8 @@ struct trainer {
     struct fit fit; /* of settings->fit */
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train;
-    struct validation *validations; /* [data.count]; NULL: the run has no evaluations */
+    struct batch_sampler *estimates; /* [data.count] of validation losses: without a source they are of all of the
+                                      * folder's val.bin. NULL: the run has no evaluations */
     struct training_state state;
     struct run_log log; /* rank 0's */
     struct progress progress;
