@@ -5,6 +5,7 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include "runtime/system/message.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
@@ -184,7 +185,7 @@ static int write_weights(struct export *export, const char *path) {
     return status;
 }
 
-int export_run(const struct export_settings *settings, struct export_report *report) {
+int export_run(const struct export_settings *settings) {
     struct export export = {0};
     const struct path tokenizer = path_of("%s/" TOKENIZER_FILE_NAME, settings->checkpoint); /* if it has one */
     char *staging = NULL;
@@ -202,7 +203,15 @@ int export_run(const struct export_settings *settings, struct export_report *rep
                                                                model_program->text, strlen(model_program->text)));
         status = files_stage_end(settings->out, staging, status ? -1 : 0);
     }
-    *report = (struct export_report){export.source_config, export.config.vocab_size, export.parameters.total};
+    if (status == 0) {
+        const struct model_config *source = &export.source_config;
+        const int64_t left_out = source->vocab_size - export.config.vocab_size;
+        message_print(stdout, "%s: %s with %s, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
+                      source->residual->name, message_count(source->n_layer, "layer").text, export.parameters.total,
+                      export.config.vocab_size);
+        message_print(stdout, left_out > 0 ? " (without the last %s)\n" : "\n",
+                      message_count(left_out, "row").text);
+    }
     weights_close(export.weights);
     parameters_release(&export.source);
     parameters_release(&export.parameters);

@@ -20,12 +20,6 @@ struct export_settings {
     int64_t vocab_size;     /* rows of the embedding to keep; 0: all, for transformers without GPT-2's padding */
 };
 
-struct export_report {
-    struct model_config model; /* of the checkpoint */
-    int64_t vocab_size;        /* rows kept */
-    uint64_t parameters;       /* written */
-};
-
 /* Writes the folder `out`, whole or not at all. An earlier export there is replaced; anything else there is an
- * error. A request to stop (runtime/system/interrupt.h) is an error too. */
-int export_run(const struct export_settings *settings, struct export_report *report);
+ * error. A request to stop (runtime/system/interrupt.h) is an error too. Prints on stdout what it has written. */
+int export_run(const struct export_settings *settings);

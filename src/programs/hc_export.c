@@ -2,10 +2,8 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
-#include "runtime/system/message.h"
 #include "src/checkpoint/export.h"
 #include "src/programs/program.h"
-#include <inttypes.h>
 #include <stdio.h>
 
 static struct program program = {
@@ -22,24 +20,14 @@ static struct program program = {
 };
 
 static int run(const struct export_settings *settings) {
-    struct export_report report;
     interrupt_install();
     if (!settings->checkpoint || !settings->out || !*settings->out) {
         error_set("--checkpoint and --out are both needed; see hc_export --help");
         return PROGRAM_WRONG;
     }
-    if (export_run(settings, &report)) {
+    if (export_run(settings)) {
         return program_failed(&program);
     }
-    const struct model_config *model = &report.model;
-    message_print(stdout, "%s: %s with %s, %" PRIu64 " parameters, vocabulary %" PRId64, settings->out,
-                  model->residual->name, message_count(model->n_layer, "layer").text, report.parameters,
-                  report.vocab_size);
-    if (report.vocab_size < model->vocab_size) {
-        message_print(stdout, " (without the last %s)",
-                      message_count(model->vocab_size - report.vocab_size, "row").text);
-    }
-    putchar('\n');
     return files_flush(stdout, "the summary") ? PROGRAM_FAILED : PROGRAM_DONE;
 }
 

@@ -21,10 +21,9 @@ static struct model_config plain_config(bool bias) {
 }
 
 static int export_to(const char *checkpoint, const char *out, enum export_format format, int64_t rows) {
-    struct export_report report;
     const struct export_settings settings = {(char *)scratch_path(checkpoint), (char *)scratch_path(out), format,
                                              rows};
-    return export_run(&settings, &report);
+    return export_run(&settings);
 }
 
 /* ---- what comes back */

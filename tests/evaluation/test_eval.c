@@ -263,13 +263,11 @@ static double scored_tokens(const char *checkpoint, const char *padding) {
 /* Those of a model of Hugging Face's are all that it has, as in lm-evaluation-harness. */
 UNIT_TEST(test_padding_is_scored_in_folders_of_others) {
     struct model_config config = small_model_config("rc", 1);
-    struct export_report report;
     config.vocab_size = VOCABULARY;
     memcpy(config.tokenizer, "byte", 5);
     random_checkpoint_write("plain", &config);
     require(export_run(&(struct export_settings){(char *)scratch_path("plain"), (char *)scratch_path("hf"),
-                                                 EXPORT_HUGGING_FACE, 0},
-                       &report));
+                                                 EXPORT_HUGGING_FACE, 0}));
     assert_true(scored_tokens("plain", "auto") == BYTES && scored_tokens("plain", "yes") == VOCABULARY);
     assert_true(scored_tokens("hf", "auto") == VOCABULARY && scored_tokens("hf", "no") == BYTES);
 }
