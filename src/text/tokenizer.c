@@ -29,12 +29,14 @@ static int find_end_of_text(struct tokenizer *tokenizer, const char *path, const
     static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     const bool given = content && *content;
     for (size_t i = 0; i < (given ? 1 : COUNT(usual)); i++) {
+        const char *name = given ? content : usual[i];
         for (int pass = 0; pass < ADDED_PASSES; pass++) {
-            const struct added_token *found =
-                added_tokens_find(&tokenizer->json.added[pass], given ? content : usual[i]);
-            if (found) {
-                tokenizer->end_of_text = found->token;
-                return 0;
+            const struct added_tokens *added = &tokenizer->json.added[pass];
+            for (size_t k = 0; k < added->count; k++) {
+                if (strcmp(added->tokens[k].content, name) == 0) {
+                    tokenizer->end_of_text = added->tokens[k].token;
+                    return 0;
+                }
             }
         }
     }

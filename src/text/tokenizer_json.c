@@ -343,11 +343,6 @@ int added_tokens_sort(struct added_tokens *added) {
     return 0;
 }
 
-const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content) {
-    const struct added_token wanted = {.content = (char *)(uintptr_t)content};
-    return added->count > 0 ? bsearch(&wanted, added->tokens, added->count, sizeof wanted, compare) : NULL;
-}
-
 /* Among tokens [low, high), which are equal up to byte `at`: the first whose byte there is at least `byte`. */
 static size_t lower_bound(const struct added_tokens *added, size_t low, size_t high, size_t at, unsigned byte) {
     while (low < high) {

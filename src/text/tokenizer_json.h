@@ -45,9 +45,6 @@ void tokenizer_json_free(struct tokenizer_json *json);
 /* Orders the tokens by content. Fails if two have the same, as normalization may make them. */
 int added_tokens_sort(struct added_tokens *added);
 
-/* NULL: none has this content. */
-const struct added_token *added_tokens_find(const struct added_tokens *added, const char *content);
-
 /* A token in a text. Begin with zeros. */
 struct added_match {
     const struct added_token *token;
