@@ -60,18 +60,6 @@ static void select_likeliest(const float *logits, size_t count, size_t most, int
     }
 }
 
-/* Keeps the likeliest of `count` candidates until they have `mass` or the next weighs less than `least`, and at
- * least one. */
-static void keep(const float *logits, struct choice_scratch *scratch, size_t count, double mass, double least) {
-    size_t kept = 0;
-    scratch->sum = 0.0;
-    qsort_r(scratch->heap, count, sizeof *scratch->heap, by_logit, (void *)(uintptr_t)logits);
-    while (kept < count && (kept == 0 || (scratch->sum < mass && scratch->weights[scratch->heap[kept]] >= least))) {
-        scratch->sum += scratch->weights[scratch->heap[kept++]];
-    }
-    scratch->count = kept;
-}
-
 /* ---- choosing */
 
 static int find_likeliest(const float *logits, size_t count, int32_t *token) {
@@ -141,7 +129,15 @@ static int filter(const float *logits, const struct choice_settings *settings, s
             }
         }
     }
-    keep(logits, scratch, count, settings->top_p < 1.0 ? settings->top_p * total : HUGE_VAL, settings->min_p);
+    /* the likeliest stay until they have `mass` or the next weighs less than min_p, and at least one */
+    const double mass = settings->top_p < 1.0 ? settings->top_p * total : HUGE_VAL;
+    const int32_t *next = scratch->heap;
+    qsort_r(scratch->heap, count, sizeof *scratch->heap, by_logit, (void *)(uintptr_t)logits);
+    scratch->sum = 0.0;
+    do {
+        scratch->sum += scratch->weights[*next++];
+    } while (next < scratch->heap + count && scratch->sum < mass && scratch->weights[*next] >= settings->min_p);
+    scratch->count = (size_t)(next - scratch->heap);
     return 0;
 }
 
