@@ -281,7 +281,7 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
             losses[i] = (double)own;
             counts[i] = (double)count_targets(sampler);
         }
-        if (status == 0 && progress) {
+        if (status == 0) {
             progress_show(progress, "batches", i + 1, batches, "", false);
         }
     }

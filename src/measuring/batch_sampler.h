@@ -91,7 +91,7 @@ enum { ESTIMATE_SEED = 0 };
 
 /* Mean over the targets of `batches` of the sampler's, always the same ones, without dropout. Fails if there is no
  * target. *targets is their number. The ranks share the batches; the mean does not depend on the number of ranks.
- * progress shows where it is; NULL: nothing does. Collective. Stops early, with the error "interrupted" on all
+ * progress shows where it is. Collective. Stops early, with the error "interrupted" on all
  * ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, uint64_t *targets, double *loss);

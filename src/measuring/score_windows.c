@@ -85,16 +85,13 @@ static int run_share(struct work *work, size_t count, const struct score_round *
         if (run_batch(work, work->order + first, rows, count)) {
             return -1;
         }
-        if (round->progress) {
-            const double part = (double)(first + rows) / (double)count;
-            const double scored = (double)round->scored + part * (double)round->tokens;
-            char details[64];
-            snprintf(details, sizeof details, "%.0f tokens/s",
-                     scored / (progress_clock() - round->progress->start));
-            progress_show(round->progress, round->label,
-                          (int64_t)((double)round->before + part * (double)(round->after - round->before)),
-                          (int64_t)(round->total > round->after ? round->total : round->after), details, false);
-        }
+        const double part = (double)(first + rows) / (double)count;
+        const double scored = (double)round->scored + part * (double)round->tokens;
+        char details[64];
+        snprintf(details, sizeof details, "%.0f tokens/s", scored / (progress_clock() - round->progress->start));
+        progress_show(round->progress, round->label,
+                      (int64_t)((double)round->before + part * (double)(round->after - round->before)),
+                      (int64_t)(round->total > round->after ? round->total : round->after), details, false);
     }
     return 0;
 }

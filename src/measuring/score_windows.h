@@ -20,7 +20,7 @@ struct loss_window {
 /* Who scores, and where the windows of a round stand in all that is scored, for the progress line. */
 struct score_round {
     const struct ranks *ranks;
-    struct progress *progress;     /* NULL: nothing is shown */
+    struct progress *progress;
     const char *label;             /* the unit of what is read, */
     uint64_t before, after, total; /* and how much of it at the round's ends, and in all; total 0: not known */
     uint64_t scored, tokens;       /* predicted in earlier rounds, and in this one */
@@ -36,6 +36,6 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
  * overlap; the last one is shorter. Each token but the file's first is predicted once, from the tokens before it in
  * its window. *tokens is the number of those that are targets (token_file_read_targets), *loss the mean of their
  * -log p; a file without any is refused. Collective; the same on any number of ranks, which
- * have the same file. Fails with "interrupted" on all ranks when one is. progress may be NULL. */
+ * have the same file. Fails with "interrupted" on all ranks when one is. */
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss);

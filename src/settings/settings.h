@@ -42,12 +42,17 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
 void unused_options_print(const struct option_spec *specs, size_t count, const struct model_config *model,
                           const struct optimizer_settings *optimizer, bool is_resumed, FILE *console);
 
-/* ---- the parts of the learning rate's schedule that the user has left open; the rate of a step is optimizer_rate
- * in src/model/optimizer_settings.h. Each part follows from another setting:      min_lr          a tenth of
- * learning_rate     lr_decay_iters  the number of iterations (max_iters)     warmup_iters    what it is, but at
- * most a tenth of lr_decay_iters  A part is open where it was not given, and where what it follows from was given
- * later: after a config file with max_iters = 2000 and lr_decay_iters = 2000, --max-iters 300 on the command line
- * means a decay over 300 iterations. Parts that were given together, or later, stay as they are. */
+/* ---- the parts of the learning rate's schedule that the user has left open
+ *
+ * The rate of a step is optimizer_rate in src/model/optimizer_settings.h. Each part follows from another setting:
+ *
+ *     min_lr          a tenth of learning_rate
+ *     lr_decay_iters  the number of iterations (max_iters)
+ *     warmup_iters    what it is, but at most a tenth of lr_decay_iters
+ *
+ * A part is open where it was not given, and where what it follows from was given later: after a config file with
+ * max_iters = 2000 and lr_decay_iters = 2000, --max-iters 300 on the command line means a decay over 300
+ * iterations. Parts that were given together, or later, stay as they are. */
 
 /* Works out the open parts and prints a line for each; console may be NULL. `specs` is the table that filled the
  * settings. 0 iterations: lr_decay_iters stays. */

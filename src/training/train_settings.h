@@ -69,7 +69,7 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
  * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say;
  * init_from becomes what the run began with. The learning rate's schedule stays the run's, but for what is given
  * now and does not follow from something given later (settings.h). settings->max_iters becomes the larger of what
- * the run had and what is given. The caller frees settings->resumed_from.  PROGRAM_DONE; PROGRAM_FAILED where the
- * run has no checkpoint that can be read; PROGRAM_WRONG for settings that are wrong. */
+ * the run had and what is given. The caller frees settings->resumed_from. Returns PROGRAM_DONE; PROGRAM_FAILED
+ * where the run has no checkpoint that can be read; PROGRAM_WRONG for settings that are wrong. */
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given);
