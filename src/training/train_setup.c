@@ -187,7 +187,14 @@ static int plan_model(struct trainer *trainer) {
     return memory_plan_check(&trainer->gpt.plan, device);
 }
 
-/* ---- ckpt-best: the weights with the lowest validation loss of a run */
+/* ---- ckpt-best: the weights with the lowest validation loss of a run. The rule:
+ *
+ *   written    after an evaluation whose loss is lower than the lowest so far (evaluate in train_loop.c);
+ *   kept       when a run is resumed, with the lower one of two losses: of the checkpoint that is resumed, and of a
+ *              ckpt-best that a later iteration wrote before the run went back;
+ *   forgotten  when a run is resumed and its losses do not compare any more, since val.bin or the tokens of it that
+ *              are scored are others, or ckpt-best is gone. Only the number is forgotten: the files stay until the
+ *              next evaluation writes new ones. */
 
 static void forget_best(struct training_state *state) {
     state->best_val_loss = HUGE_VAL;
@@ -199,10 +206,8 @@ static bool has_another(const char *before, const char *now) {
     return *before && *now && strcmp(before, now) != 0;
 }
 
-/* Keeps the lower one of two losses: of the checkpoint that is resumed, whose state is `before`, and of a
- * ckpt-best that a later iteration wrote before the run went back. Forgets it if losses do not compare any more,
- * since val.bin or the tokens of it that are scored are others, or ckpt-best is gone: the files stay until the
- * next evaluation writes new ones. Rank 0's folder counts. Collective: all ranks get the same state. */
+/* Keeps or forgets the best loss by this rule; `before` is the state of the checkpoint that is resumed. Rank 0's
+ * folder counts. Collective: all ranks get the same state. */
 static int resume_best(struct trainer *trainer, const struct training_state *before) {
     struct training_state *state = &trainer->state;
     const bool other_file = has_another(before->val_digest, state->val_digest);
