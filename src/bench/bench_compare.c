@@ -162,7 +162,7 @@ static void conclude(struct comparison *all) {
     const size_t steps = (size_t)all->settings->steps;
     const struct bench_case *plain = NULL;
     for (size_t i = all->count; i-- > 0;) {
-        plain = residual_is_plain(all->cases[i].residual) ? &all->cases[i] : plain;
+        plain = residual_has_frame(all->cases[i].residual, "plain") ? &all->cases[i] : plain;
         all->gemm_rate = fmax(all->gemm_rate, fact(&all->cases[i], "gemm_rate"));
     }
     for (size_t i = 0; plain && i < all->count; i++) {

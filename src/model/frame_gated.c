@@ -9,7 +9,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame_parts.h"
-#include "src/model/linear.h"
 #include "src/operations/channel_gates.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -181,11 +180,6 @@ static struct matrix packed_up(const struct gpt *gpt, const struct sublayer *sub
                      gate_rows(&gpt->operations.shape).hidden);
 }
 
-/* A row for each token. */
-static struct matrix rows_of(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
-    return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
-}
-
 /* Packs the matrices, and normalises the first streams. Steps of generation use what the pass over the prompt has
  * packed. */
 static void begin(struct gpt *gpt) {
@@ -203,9 +197,11 @@ static void read_streams(struct gpt *gpt, const struct sublayer *sublayer, const
     const struct gate_values values = values_of(gpt, sublayer);
     const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
     const size_t tokens = gpt_tokens(gpt);
-    linear_multiply(operations, rows_of(gpt, values.streams, in.columns), in, rows_of(gpt, values.y, in.rows));
+    linear_multiply(operations, frame_rows(gpt, values.streams, in.columns), in,
+                    frame_rows(gpt, values.y, in.rows));
     gates_hidden_forward(operations, tokens, &values);
-    linear_multiply(operations, rows_of(gpt, values.hidden, up.columns), up, rows_of(gpt, values.logits, up.rows));
+    linear_multiply(operations, frame_rows(gpt, values.hidden, up.columns), up,
+                    frame_rows(gpt, values.logits, up.rows));
     gates_forward(operations, tokens, &values, u);
 }
 
@@ -245,16 +241,16 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
     gates_backward(operations, tokens, &values, d_u, state->d_gates,
                    (struct span){gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
     /* logits = hidden up */
-    const struct matrix d_logits = rows_of(gpt, state->d_gates, up.rows);
-    linear_input_backward(gpt->compute, d_logits, up, rows_of(gpt, state->d_hidden, up.columns), false);
+    const struct matrix d_logits = frame_rows(gpt, state->d_gates, up.rows);
+    linear_input_backward(gpt->compute, d_logits, up, frame_rows(gpt, state->d_hidden, up.columns), false);
     linear_matrix_backward(gpt->compute, (struct matrix){values.hidden, 0, tokens, rank, up.columns}, d_logits,
                            matrix_of(gradients, sublayer->at->projections[UP], rank, up.rows),
                            gpt->parameters.accumulate);
     gates_hidden_backward(operations, tokens, &values, state->d_hidden, is_top ? NULL : state->d_post, state->d_y);
     /* y = streams in; d_gates becomes that part of the normalised streams' gradient which comes through y */
-    const struct matrix d_y = rows_of(gpt, state->d_y, in.rows);
-    linear_input_backward(gpt->compute, d_y, in, rows_of(gpt, state->d_gates, in.columns), false);
-    linear_matrix_backward(gpt->compute, d_y, rows_of(gpt, values.streams, in.columns),
+    const struct matrix d_y = frame_rows(gpt, state->d_y, in.rows);
+    linear_input_backward(gpt->compute, d_y, in, frame_rows(gpt, state->d_gates, in.columns), false);
+    linear_matrix_backward(gpt->compute, d_y, frame_rows(gpt, values.streams, in.columns),
                            matrix_of(state->d_packed, (size_t)sublayer->index * in.rows * in.columns, in.rows,
                                      in.columns),
                            false);

@@ -19,7 +19,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
-#include "src/model/linear.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -56,7 +55,8 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
         return;
     }
     const int64_t streams = config->n_streams;
-    const int64_t row = streams * config->n_embd / residual_norm_groups(config->residual, streams);
+    const int64_t groups = (int64_t)residual_sizes(config->residual, streams, NULL).norm_groups;
+    const int64_t row = streams * config->n_embd / groups;
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
     uint64_t *projection = at->projections, *theta = &at->theta; /* where the offsets of the next leaves go */
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
@@ -131,10 +131,9 @@ static uint64_t sublayers(const struct gpt *gpt) {
 }
 
 static void plan(struct gpt *gpt) {
-    const uint64_t leaves = (uint64_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
+    const uint64_t leaves = sublayers(gpt) * gpt->operations.matrices;
     gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
-    gpt->projections.leaves =
-        memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * leaves * LEAF_INTEGERS, ELEMENT_INT32);
+    gpt->projections.leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
@@ -183,8 +182,7 @@ static int create(struct gpt *gpt) {
     if (gpt->operations.columns == 0) {
         return 0;
     }
-    const size_t each = (size_t)residual_projection_matrices(gpt->config.residual, gpt->config.n_streams);
-    const size_t count = each * sublayers(gpt);
+    const size_t each = gpt->operations.matrices, count = each * sublayers(gpt);
     struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
     for (size_t i = 0; i < sublayers(gpt); i++) {
         struct sublayer *sublayer = &gpt->sublayers[i];

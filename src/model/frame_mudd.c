@@ -12,7 +12,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
-#include "src/model/linear.h"
 #include "src/operations/ways.h"
 #include <inttypes.h>
 #include <math.h>
@@ -290,11 +289,6 @@ static void top(struct gpt *gpt) {
     read_states(gpt, frame_top(gpt));
 }
 
-/* A row for each token. */
-static struct matrix rows_of(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
-    return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
-}
-
 /* Packed w_1 [hidden_row, C] and w_2 [weights_row, hidden_row] of a layer. */
 static struct matrix packed_1(const struct gpt *gpt, const struct layer *layer) {
     return matrix_of(mudd_of(gpt)->packed, layer->packed_at, layer->values.sizes.hidden_row,
@@ -308,7 +302,7 @@ static struct matrix packed_2(const struct gpt *gpt, const struct layer *layer) 
 
 /* The newest state. */
 static struct matrix newest_of(const struct gpt *gpt, const struct layer *layer) {
-    struct matrix state = rows_of(gpt, mudd_of(gpt)->states, (size_t)gpt->config.n_embd);
+    struct matrix state = frame_rows(gpt, mudd_of(gpt)->states, (size_t)gpt->config.n_embd);
     state.offset = (layer->values.sizes.states - 1) * state.rows * state.columns;
     return state;
 }
@@ -324,10 +318,10 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
         return;
     }
     ways_state_forward(operations, tokens, values, sublayer->mix.streams, sublayer->mix.output);
-    linear_multiply(operations, newest_of(gpt, layer), packed_1(gpt, layer), rows_of(gpt, values->raw, hidden));
+    linear_multiply(operations, newest_of(gpt, layer), packed_1(gpt, layer), frame_rows(gpt, values->raw, hidden));
     ways_hidden_forward(operations, tokens, values);
-    linear_multiply(operations, rows_of(gpt, values->hidden, hidden), packed_2(gpt, layer),
-                    rows_of(gpt, values->weights, values->sizes.weights_row));
+    linear_multiply(operations, frame_rows(gpt, values->hidden, hidden), packed_2(gpt, layer),
+                    frame_rows(gpt, values->weights, values->sizes.weights_row));
     ways_bias_forward(operations, tokens, values, (struct span){gpt->parameters.weights, sublayer->at->theta});
 }
 
@@ -350,14 +344,14 @@ static void weights_backward(struct gpt *gpt, const struct layer *layer, const s
     linear_matrix_backward(gpt->compute, hidden, d_weights,
                            matrix_of(parameters->gradients, at->projections[W_2], sizes.hidden, sizes.weights),
                            parameters->accumulate);
-    linear_input_backward(gpt->compute, rows_of(gpt, state->d_weights, sizes.weights_row), packed_2(gpt, layer),
-                          rows_of(gpt, state->d_hidden, sizes.hidden_row), false);
+    linear_input_backward(gpt->compute, frame_rows(gpt, state->d_weights, sizes.weights_row), packed_2(gpt, layer),
+                          frame_rows(gpt, state->d_hidden, sizes.hidden_row), false);
     ways_hidden_backward(&gpt->operations, tokens, &layer->values, state->d_hidden, state->along);
     linear_matrix_backward(gpt->compute, newest_of(gpt, layer), d_hidden,
                            matrix_of(parameters->gradients, at->projections[W_1], width, sizes.hidden),
                            parameters->accumulate);
-    linear_input_backward(gpt->compute, rows_of(gpt, state->d_hidden, sizes.hidden_row), packed_1(gpt, layer),
-                          rows_of(gpt, gpt->scratch.d_normed, width), false);
+    linear_input_backward(gpt->compute, frame_rows(gpt, state->d_hidden, sizes.hidden_row), packed_1(gpt, layer),
+                          frame_rows(gpt, gpt->scratch.d_normed, width), false);
 }
 
 /* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of

@@ -1,6 +1,5 @@
 #include "src/model/frame_parts.h"
 #include "runtime/system/error.h"
-#include "src/model/linear.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "src/model/gpt_state.h"
+#include "src/model/linear.h"
 
 /* Adds the norm of the branch, ln_1 or ln_2, or of the top, ln_f. */
 void frame_add_norm(struct parameter_builder *builder, int64_t sublayer);
@@ -17,6 +18,11 @@ bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer);
 /* The sublayer that stands for the top. */
 static inline const struct sublayer *frame_top(const struct gpt *gpt) {
     return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
+}
+
+/* A row of a buffer for each token. */
+static inline struct matrix frame_rows(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
+    return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
 }
 
 /* Names what is launched next, for profiles. */

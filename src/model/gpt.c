@@ -1,11 +1,111 @@
+/* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
+ * head -> loss, and backward. What enter, leave and the final norm do is decided by the frame (frame.h). Decided
+ * elsewhere: all buffers' sizes, how many tokens have logits at a time (logit_rows), and whether the activation
+ * function's outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with memory; whether
+ * hyper-connections are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM: linear.c. */
 #include "src/model/gpt.h"
-#include "src/model/frame.h"
-#include "src/model/frozen.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 const struct branch *const branches[BRANCHES] = {&branch_attention, &branch_mlp};
+
+/* ---- a batch */
+
+/* What a staging area holds, in this order: rows of upload_tokens numbers. */
+enum staged { STAGED_TOKENS, STAGED_TARGETS, STAGED_IDS, STAGED_STARTS, STAGED_PLACES };
+
+static void send(struct gpt *gpt, enum staged which, const struct buffer *buffer, size_t count) {
+    const size_t row = gpt->upload_tokens * sizeof(int32_t);
+    upload_send(&gpt->upload, (size_t)which * row, buffer, count * sizeof(int32_t));
+}
+
+/* Counts, then places: tokens grouped by id in the order of their first id, each group in the order of its places.
+ */
+static void group_tokens(struct gpt *gpt, const int32_t *x, int32_t *staging) {
+    const size_t tokens = gpt_tokens(gpt), vocabulary = (size_t)gpt->config.vocab_size;
+    int32_t *counts = gpt->token_counts, *ids = staging + STAGED_IDS * gpt->upload_tokens;
+    int32_t *starts = ids + gpt->upload_tokens, *places = starts + gpt->upload_tokens;
+    memset(counts, 0, vocabulary * sizeof *counts);
+    for (size_t i = 0; i < tokens; i++) {
+        counts[x[i]]++;
+    }
+    size_t distinct = 0;
+    int32_t start = 0;
+    for (size_t id = 0; id < vocabulary; id++) {
+        if (counts[id] > 0) {
+            ids[distinct] = (int32_t)id;
+            starts[distinct++] = start;
+            start += counts[id];
+            counts[id] = start - counts[id]; /* from here on: where its next place goes */
+        }
+    }
+    starts[distinct] = start;
+    for (size_t i = 0; i < tokens; i++) {
+        places[counts[x[i]]++] = (int32_t)i;
+    }
+    gpt->groups.distinct = distinct;
+    send(gpt, STAGED_IDS, gpt->groups.ids, distinct);
+    send(gpt, STAGED_STARTS, gpt->groups.starts, distinct + 1);
+    send(gpt, STAGED_PLACES, gpt->groups.places, tokens);
+}
+
+static int check_ids(const struct gpt *gpt, const int32_t *ids, int32_t lowest, int64_t count, const char *name) {
+    for (size_t i = 0; i < gpt_tokens(gpt); i++) {
+        if (ids[i] < lowest || ids[i] >= count) {
+            return error_set("%s[%zu] = %" PRId32 " is not a token of this model (%s %" PRId64 ")", name, i, ids[i],
+                             count == gpt->config.vocab_size ? "vocab_size" : "it is scored over the first", count);
+        }
+    }
+    return 0;
+}
+
+int64_t gpt_batch_capacity(const struct gpt *gpt, int64_t sequence) {
+    const struct gpt_options *options = &gpt->options;
+    if (options->mode == GPT_GENERATION) {
+        return sequence == 1 ? options->batch : 1;
+    }
+    const int64_t by_tokens = options->batch * options->sequence / sequence;
+    const int64_t by_keys = options->batch * (int64_t)operations_padded(&gpt->operations, options->sequence) /
+                            (int64_t)operations_padded(&gpt->operations, sequence);
+    return by_tokens < by_keys ? by_tokens : by_keys;
+}
+
+int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, const int32_t *y) {
+    if (shape.batch < 1 || shape.sequence < 1 || shape.sequence > gpt->options.sequence ||
+        shape.batch > gpt_batch_capacity(gpt, shape.sequence)) {
+        return error_set("a batch of %" PRId64 " x %" PRId64 " does not fit into %" PRId64 " x %" PRId64,
+                         shape.batch, shape.sequence, gpt->options.batch, gpt->options.sequence);
+    }
+    gpt->shape = shape;
+    compute_set_module(gpt->compute, "upload");
+    const size_t tokens = gpt_tokens(gpt);
+    if (check_ids(gpt, x, 0, gpt->config.vocab_size, "x") ||
+        (y && check_ids(gpt, y, -1, (int64_t)gpt->vocabulary, "y"))) {
+        return -1;
+    }
+    int32_t *staging = upload_begin(&gpt->upload);
+    memcpy(staging, x, tokens * sizeof *x);
+    send(gpt, STAGED_TOKENS, gpt->tokens, tokens);
+    gpt->valid_targets = 0;
+    for (size_t i = 0; y && i < tokens; i++) {
+        gpt->valid_targets += y[i] >= 0;
+    }
+    if (y) {
+        memcpy(staging + STAGED_TARGETS * gpt->upload_tokens, y, tokens * sizeof *y);
+        send(gpt, STAGED_TARGETS, gpt->targets, tokens);
+    }
+    if (gpt->options.mode == GPT_TRAINING) {
+        group_tokens(gpt, x, staging);
+    }
+    return compute_check(gpt->compute);
+}
+
+/* ---- passes */
 
 struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place) {
     char name[64];
@@ -23,13 +123,6 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
         .first_row = gpt->pass.first_row,
     };
 }
-
-/* The order of the model's operations: tokens -> embedding -> sublayers (enter, branch, leave) -> final norm ->
- * head -> loss, and backward. What enter, leave and the final norm do is decided by the frame (frame.h). Decided
- * elsewhere: all buffers' sizes, how many tokens have logits at a time (logit_rows), and whether the activation
- * function's outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with memory; whether
- * hyper-connections are fused: frame_is_fused (operations.h); whether bias and
- * GELU are part of a GEMM: linear.c. */
 
 /* Weights or gradients; `tables` are those of the embeddings. */
 static struct embedding embedding_of(const struct gpt *gpt, const struct buffer *tables,
@@ -315,4 +408,106 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {
         logits[i] = cap * (by_tanh ? tanhf(ratio) : ratio / hypotf(ratio, 1.0f));
     }
     return 0;
+}
+
+/* ---- rows of token gradients that are kept apart */
+
+size_t row_gradients_words(const struct gpt *gpt) {
+    return ((size_t)gpt->config.vocab_size + 31) / 32;
+}
+
+/* The batch's counts are those of its groups by now: an end of each group, zero where there is none. */
+static bool is_in_batch(const struct gpt *gpt, size_t id) {
+    return gpt->token_counts[id] > 0;
+}
+
+void row_gradients_mark(const struct gpt *gpt, uint32_t *words) {
+    for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
+        words[id / 32] |= (uint32_t)is_in_batch(gpt, id) << id % 32;
+    }
+}
+
+void row_gradients_begin(struct gpt *gpt, const uint32_t *words) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t row = (size_t)gpt->config.n_embd * sizeof(float);
+    size_t count = 0;
+    for (size_t i = 0; i < row_gradients_words(gpt); i++) {
+        count += (size_t)__builtin_popcount(words[i]);
+    }
+    rows->count = 0;
+    if (count > rows->most) {
+        return;
+    }
+    compute_set_module(gpt->compute, "embedding");
+    int32_t *ids = upload_begin(&rows->upload), *places = ids + rows->most;
+    size_t distinct = 0;
+    for (size_t id = 0; id < (size_t)gpt->config.vocab_size; id++) {
+        if (words[id / 32] >> id % 32 & 1) {
+            if (is_in_batch(gpt, id)) {
+                places[distinct++] = (int32_t)rows->count;
+            }
+            ids[rows->count++] = (int32_t)id;
+        }
+    }
+    upload_send(&rows->upload, 0, rows->ids, count * sizeof *ids);
+    upload_send(&rows->upload, rows->most * sizeof *ids, rows->places, distinct * sizeof *places);
+    buffer_zero(gpt->compute, rows->rows, 0, count * row);
+}
+
+void row_gradients_join(struct gpt *gpt) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    if (rows->count) {
+        const struct parameters *parameters = &gpt->parameters;
+        compute_set_module(gpt->compute, "embedding");
+        embedding_add_rows(&gpt->operations, rows->count, rows->rows, rows->ids, rows->numbers,
+                           (struct span){parameters->gradients, parameters->token_embedding});
+        rows->count = 0;
+    }
+}
+
+/* ---- generation */
+
+/* A pass over the batch, and the logits of the last `rows` tokens. */
+static int run(struct gpt *gpt, struct token_shape shape, const int32_t *tokens, struct gpt_pass pass, size_t rows,
+               float *logits) {
+    if (gpt->options.mode != GPT_GENERATION) {
+        return error_set("the model is not planned for generation");
+    }
+    if (gpt_set_batch(gpt, shape, tokens, NULL)) {
+        return -1;
+    }
+    gpt_forward(gpt, pass);
+    return gpt_read_logits(gpt, gpt_tokens(gpt) - rows, rows, logits);
+}
+
+int generation_prefill(struct gpt *gpt, int64_t row, const int32_t *tokens, size_t count, float *logits) {
+    if (row < 0 || row >= gpt->options.batch || count < 1 || count > (size_t)gpt->options.sequence) {
+        return error_set("%zu tokens for row %" PRId64 " do not fit into %" PRId64 " rows of %" PRId64, count, row,
+                         gpt->options.batch, gpt->options.sequence);
+    }
+    return run(gpt, (struct token_shape){1, (int64_t)count}, tokens,
+               (struct gpt_pass){.cache = CACHE_FILL, .cache_row = row}, 1, logits);
+}
+
+int generation_step(struct gpt *gpt, int64_t rows, int64_t position, const int32_t *tokens, float *logits) {
+    if (rows < 1 || rows > gpt->options.batch || position < 1 || position >= gpt->options.sequence) {
+        return error_set("position %" PRId64 " of %" PRId64 " rows does not fit into %" PRId64 " rows of %" PRId64,
+                         position, rows, gpt->options.batch, gpt->options.sequence);
+    }
+    return run(gpt, (struct token_shape){rows, 1}, tokens,
+               (struct gpt_pass){.cache = CACHE_STEP, .position = position}, (size_t)rows, logits);
+}
+
+void generation_copy(struct gpt *gpt, int64_t from, int64_t to) {
+    const size_t bytes = (size_t)(head_shape(&gpt->operations.shape).kv_row * gpt->options.sequence) *
+                         element_size(gpt->options.type); /* of a row */
+    if (from == to) {
+        return;
+    }
+    for (const struct sublayer *sublayer = gpt->sublayers; sublayer->branch; sublayer++) {
+        const struct buffer *const caches[] = {sublayer->keys, sublayer->values};
+        for (size_t i = 0; sublayer->keys && i < 2; i++) {
+            buffer_copy(gpt->compute, caches[i], (size_t)from * bytes, caches[i], (size_t)to * bytes, bytes);
+        }
+    }
 }

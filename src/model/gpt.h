@@ -36,8 +36,8 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass);
 void gpt_loss(struct gpt *gpt, float scale, bool gradient);
 
 /* gpt_backward calls gradients_launched after the launches that complete the gradients of the final norm (sublayer
- * = 2 n_layer), of each sublayer (2 n_layer - 1 .. 0), and of the embeddings (-1). Where row_gradients.h keeps rows
- * apart, the output layer's part of the token embedding's gradient is complete with the final norm's. */
+ * = 2 n_layer), of each sublayer (2 n_layer - 1 .. 0), and of the embeddings (-1). Where row_gradients_begin keeps
+ * rows apart, the output layer's part of the token embedding's gradient is complete with the final norm's. */
 struct gpt_listener {
     void (*gradients_launched)(void *context, int64_t sublayer);
     void *context;
@@ -68,6 +68,25 @@ int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 /* Returns the FLOPs of training on one token, forward and backward: 6 for each weight in a GEMM, or 4 if it has no
  * gradient (parameter.without_gradient), and 12 n_layer C T for attention. */
 double gpt_flops_per_token(const struct gpt *gpt);
+
+/* ---- rows of token gradients that are kept apart
+ *
+ * A backward pass can keep the embedding's part of the token embedding's gradient apart from the head's. With tied
+ * weights the head's part is complete first and covers all rows; the embedding's part is complete last and covers
+ * few. So ranks can sum the head's part while they still compute. */
+
+/* Returns the number of 32-bit words that hold a bit for each token of the vocabulary. */
+size_t row_gradients_words(const struct gpt *gpt);
+
+/* Sets the bits of the tokens of the current batch. */
+void row_gradients_mark(const struct gpt *gpt, uint32_t *words);
+
+/* Call before gpt_backward, which then keeps the rows of these tokens apart if they fit. `words` includes all
+ * tokens of the batch. Launches. */
+void row_gradients_begin(struct gpt *gpt, const uint32_t *words);
+
+/* Call after gpt_backward: adds the rows to the token embedding's gradient. Launches. */
+void row_gradients_join(struct gpt *gpt);
 
 /* ---- generation with a cache of keys and values on the device
  *

@@ -3,10 +3,9 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/sizes.h"
-#include "src/model/frozen.h"
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
-#include "src/model/row_gradients.h"
+#include "src/model/parameters.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +234,43 @@ static void plan_kept_activations(struct gpt *gpt) {
     }
 }
 
+/* Buffers for rows of token gradients, but for no more than half of the vocabulary. */
+static void plan_row_gradients(struct gpt *gpt) {
+    const char *const group = "gradients of token rows";
+    const size_t most = is_training(gpt) ? gpt->options.row_gradients : 0,
+                 half = (size_t)gpt->config.vocab_size / 2;
+    struct row_gradients *rows = &gpt->row_gradients;
+    rows->most = most < half ? most : half;
+    if (rows->most) {
+        struct buffer *sums =
+            memory_plan_add(&gpt->plan, group, rows->most * (uint64_t)gpt->config.n_embd, ELEMENT_FP32);
+        sums->shareable = gpt->options.shareable;
+        rows->rows = sums;
+        rows->ids = plan_integers(gpt, group, rows->most);
+        rows->places = plan_integers(gpt, group, gpt_tokens(gpt));
+        rows->numbers = plan_integers(gpt, group, rows->most + 1);
+    }
+}
+
+/* Fills them once the plan is allocated. */
+static int create_row_gradients(struct gpt *gpt) {
+    struct row_gradients *rows = &gpt->row_gradients;
+    const size_t count = rows->most + 1, bytes = (rows->most + gpt_tokens(gpt)) * sizeof(int32_t);
+    if (rows->most == 0) {
+        return 0;
+    }
+    if (upload_create(gpt->compute, &rows->upload, bytes)) {
+        return -1;
+    }
+    int32_t *numbers = memory_allocate(count, sizeof *numbers);
+    for (size_t i = 0; i < count; i++) {
+        numbers[i] = (int32_t)i;
+    }
+    const int status = buffer_write(gpt->compute, rows->numbers, 0, numbers, count * sizeof *numbers);
+    free(numbers);
+    return status;
+}
+
 /* ---- all of it */
 
 static int check_options(const struct gpt *gpt) {
@@ -336,7 +372,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     plan_sublayers(gpt);
     plan_head(gpt);
-    row_gradients_plan(gpt, is_training(gpt) ? gpt->options.row_gradients : 0);
+    plan_row_gradients(gpt);
     plan_scratch(gpt);
     if (is_training(gpt) && gpt->optimizer->plan) {
         gpt->optimizer->plan(gpt);
@@ -355,7 +391,7 @@ int gpt_create(struct gpt *gpt) {
         head_rows_fill_table(&gpt->operations, (struct rope){gpt->config.rope_theta, gpt->config.rope_fraction},
                              gpt->options.sequence, gpt->scratch.angles) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
-        row_gradients_create(gpt) || attention_open(&gpt->operations)) {
+        create_row_gradients(gpt) || attention_open(&gpt->operations)) {
         return -1;
     }
     return gpt->compute->verify ? operations_check_loops(&gpt->operations, gpt->shape, gpt->parameters.total) : 0;
@@ -366,7 +402,7 @@ void gpt_release(struct gpt *gpt) {
         return;
     }
     upload_release(&gpt->upload);
-    row_gradients_release(gpt);
+    upload_release(&gpt->row_gradients.upload);
     operations_release(&gpt->operations);
     memory_plan_release(&gpt->plan, gpt->compute);
     if (!gpt->options.parameters) {

@@ -5,7 +5,6 @@
 #include "runtime/device/transfer.h"
 #include "src/model/branch.h"
 #include "src/model/frame.h"
-#include "src/model/loss_scale.h"
 #include "src/model/memory_plan.h"
 #include "src/model/model_config.h"
 #include "src/model/optimizer_settings.h"
@@ -46,7 +45,7 @@ struct gpt_options {
      * NULL: gpt_plan makes one. */
     const struct parameters *parameters;
     const struct state_share *state_share; /* NULL: this rank keeps all of them */
-    size_t row_gradients; /* most rows of token gradients that are kept apart, see row_gradients.h; 0: none */
+    size_t row_gradients; /* most rows of token gradients that are kept apart, see gpt.h; 0: none */
     /* On devices that compute in host memory other processes can map the gradients, and the weights as well if the
      * ranks divide the states. */
     bool shareable;
@@ -115,7 +114,7 @@ struct gpt_pass {
 };
 
 /* The embedding's part of the token embedding's gradient, where it is kept apart from the head's: see
- * row_gradients.h. */
+ * gpt.h. */
 struct row_gradients {
     size_t most;                  /* capacity in rows; 0: the parts are never kept apart */
     const struct buffer *rows;    /* [most, C] float */

@@ -65,7 +65,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {IS_SWITCH | MAY_FOLLOW, CHOICE("qkv_bias", &config->qkv_bias, "as_bias", "as_bias|false|true",
                                         "a bias of queries, keys and values, for or against `bias`")},
         {0,
-         CHOICE("position", &config->position, "learned", position_names(),
+         CHOICE("position", &config->position, "learned", POSITION_WORDS,
                 "how attention knows the order of tokens. learned: embeddings of positions are added to those of "
                 "tokens; rope: queries and keys turn by their positions (RoPE); none: only by its causal mask")},
         {0, FLOAT("rope_theta", &config->rope_theta, "10000", 1, 1e12,
@@ -78,18 +78,18 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                                 "without")},
         {0, FLOAT("attn_scale", &config->attn_scale, "0", 0, 100,
                   "what scores of attention are multiplied by, at least 1e-6 (0: 1 / sqrt(head_dim))")},
-        {0, CHOICE("norm", &config->norm, "layernorm", norm_names(),
+        {0, CHOICE("norm", &config->norm, "layernorm", NORM_WORDS,
                    "before each branch and at the top; rmsnorm does not subtract the mean, and has no bias")},
         {MAY_FOLLOW, FLOAT("norm_eps", &config->norm_eps, "0", 0, 1,
                            "what the norm adds to the variance, or mean square (0: 1e-5 for layernorm, 1e-6 for "
                            "rmsnorm)")},
         {0,
-         CHOICE("mlp", &config->mlp, "gelu", mlp_names(),
+         CHOICE("mlp", &config->mlp, "gelu", MLP_WORDS,
                 "what becomes of the MLP's hidden channels c_fc x. gelu: the activation function of them; relu2: "
                 "max(0, .)^2; swiglu: silu(c_gate x) times them")},
         {MAY_FOLLOW, INT("mlp_width", &config->mlp_width, "0", 0, 1 << 20,
                          "hidden channels (0: 4 n_embd; for swiglu 8/3 n_embd, rounded up to a multiple of 64)")},
-        {0, CHOICE("activation", &config->activation, "gelu", activation_names(),
+        {0, CHOICE("activation", &config->activation, "gelu", ACTIVATION_WORDS,
                    "of MLPs of kind gelu: exact GELU, or its approximation by tanh as in OpenAI's GPT-2")},
         {0, BOOL("tie_embeddings", &config->tie_embeddings, "true",
                  "logits by the token embedding's weights; false: by weights of their own (lm_head)")},
@@ -158,7 +158,7 @@ static int check_streams(struct model_config *config) {
     const bool is_fixed = residual_is_fixed(residual);
     char takes[64];
     if (residual_is_single(residual)) {
-        if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_is_plain(residual)) {
+        if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_has_frame(residual, "plain")) {
             return error_set("stream_expand = scaled: '%s' has one stream", residual->name);
         }
         config->n_streams = 1;

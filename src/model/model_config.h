@@ -44,16 +44,16 @@ struct model_config {
     int stream_expand;     /* enum stream_expand; STREAM_EXPAND_COPY for rc */
     int stream_reduce;     /* enum stream_reduce; model_config_check replaces STREAM_REDUCE_AUTO */
     bool read_delay;       /* a sublayer reads with H_pre of the sublayer before */
-    int position;          /* place in position_names */
+    int position;          /* enum position */
     double rope_theta;     /* of POSITION_ROPE */
     double rope_fraction;  /* of the pairs of channels of a head, those that turn */
     int qk_norm;           /* enum qk_norm: an RMSNorm over each head of q and k, before RoPE */
     double attn_scale;     /* of attention scores; 0: 1 / sqrt(head_dim) */
-    int norm;              /* place in norm_names, of ln_1, ln_2 and ln_f */
+    int norm;              /* enum norm, of ln_1, ln_2 and ln_f */
     double norm_eps;       /* model_config_check replaces 0 by the norm's usual one */
-    int mlp;               /* place in mlp_names */
+    int mlp;               /* enum mlp */
     int64_t mlp_width;     /* hidden channels; model_config_check replaces 0 by the usual number */
-    int activation;        /* place in activation_names, of MLP_GELU */
+    int activation;        /* enum activation, of MLP_GELU */
     bool hc_norm_gain;     /* of the RMSNorm before the projections of hyper-connections */
     double hc_eps;         /* added to sigmoids of H_pre, and in mhc's iterations */
     double hc_norm_eps;    /* of that RMSNorm; 0: the norm itself divides, at least 1e-12 */

@@ -2,6 +2,7 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
+#include <math.h>
 #include <string.h>
 
 /* ---- the table */
@@ -104,4 +105,81 @@ void optimizer_step(struct gpt *gpt, const struct optimizer_settings *settings, 
     norm_total(&gpt->operations, parameters->gradients, parameters->gradients_end, 1.0f / gpt->loss_scale.scale,
                (struct span){gpt->gradient_norm, 0});
     optimizer_update(gpt, settings, iteration, (struct optimizer_range){0, parameters->gradients_end, {0}});
+}
+
+/* ---- the schedule of the learning rate */
+
+/* What is left of the way from learning_rate down to min_lr `done` iterations after it began, of `whole`: 1 .. 0.
+ */
+static double line(double done, double whole) {
+    return done >= whole ? 0.0 : done <= 0.0 ? 1.0 : 1.0 - done / whole;
+}
+
+static double height(const struct optimizer_settings *settings, int64_t iteration) {
+    const double now = (double)iteration, warm = (double)settings->warmup_iters,
+                 end = (double)settings->lr_decay_iters, cooldown = settings->cooldown_fraction * end;
+    const bool is_over = now > end || end <= warm;
+    switch (settings->lr_schedule) {
+    case LR_CONSTANT:
+        return 1.0;
+    case LR_WSD:
+        return line(now - (end - cooldown), cooldown);
+    case LR_LINEAR:
+        return line(now - warm, end - warm);
+    case LR_COSINE:
+    default:
+        return is_over ? 0.0 : 0.5 * (1.0 + cos(3.14159265358979323846 * ((now - warm) / (end - warm))));
+    }
+}
+
+double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration) {
+    const double highest = settings->learning_rate, lowest = settings->min_lr;
+    if (iteration < settings->warmup_iters) {
+        return highest * (double)(iteration + 1) / (double)(settings->warmup_iters + 1);
+    }
+    return lowest + height(settings, iteration) * (highest - lowest);
+}
+
+double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest) {
+    struct optimizer_settings shape = *settings;
+    if (highest < 0.0) {
+        return optimizer_rate(settings, iteration);
+    }
+    if (settings->learning_rate <= 0.0) {
+        shape.learning_rate = 1.0;
+        shape.min_lr = 0.0;
+    }
+    return optimizer_rate(&shape, iteration) * highest / shape.learning_rate;
+}
+
+/* ---- the loss scale */
+
+/* As PyTorch's GradScaler has them; it has no limits. Gradients that overflow at a scale of 1 are above 65504. */
+static const float FIRST = 65536.0f, LEAST = 1.0f, MOST = 0x1p+32f, GROWTH = 2.0f, BACKOFF = 0.5f;
+static const int64_t GROWTH_INTERVAL = 2000;
+
+struct loss_scale loss_scale_begin(enum element_type type) {
+    const bool dynamic = type == ELEMENT_FP16;
+    return (struct loss_scale){.scale = dynamic ? FIRST : 1.0f, .dynamic = dynamic};
+}
+
+bool loss_scale_is_valid(const struct loss_scale *scale) {
+    int exponent;
+    return scale->scale >= LEAST && scale->scale <= MOST && frexpf(scale->scale, &exponent) == 0.5f &&
+           scale->good_steps >= 0 && scale->good_steps < GROWTH_INTERVAL && scale->skipped >= 0;
+}
+
+bool loss_scale_update(struct loss_scale *scale, bool finite) {
+    if (!scale->dynamic || (!finite && scale->scale <= LEAST)) {
+        return finite;
+    }
+    if (!finite) {
+        scale->scale *= BACKOFF;
+        scale->good_steps = 0;
+        scale->skipped++;
+    } else if (++scale->good_steps == GROWTH_INTERVAL) {
+        scale->scale = fminf(scale->scale * GROWTH, MOST);
+        scale->good_steps = 0;
+    }
+    return true;
 }

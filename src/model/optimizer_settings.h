@@ -1,6 +1,7 @@
-/* Settings of all optimizers, and the learning rate's schedule. */
+/* Settings of all optimizers, the learning rate's schedule, and the loss scale. */
 #pragma once
 
+#include "runtime/system/element.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,7 +40,7 @@ struct optimizer_settings {
     int64_t muon_steps;
     char *muon_coefficients;  /* "a, b, c"; NULL: the usual ones */
     double new_learning_rate; /* of what a residual connection adds to a plain model; negative: as of the others */
-    char *freeze;             /* pattern of the parameters that stay as they are, see frozen.h; NULL or "": none */
+    char *freeze; /* pattern of the parameters that stay as they are, see parameters.h; NULL or "": none */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
      * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
      * states is dropped when it is loaded. */
@@ -69,3 +70,25 @@ double optimizer_rate(const struct optimizer_settings *settings, int64_t iterati
 /* The learning rate of an iteration, of parameters whose highest rate is `highest` (negative: learning_rate):
  * optimizer_rate * highest / learning_rate. With a learning_rate of 0 the schedule falls from 1 to 0 instead. */
 double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest);
+
+/* ---- dynamic loss scaling
+ *
+ * In fp16 small gradients would round to zero, so the loss is multiplied by a factor before
+ * the backward pass, and the gradients by its inverse in the optimizer. The factor is a power of two and adapts:
+ * halved when a gradient overflowed (then that step is left out), doubled after enough good steps. */
+struct loss_scale {
+    float scale;        /* 1 where nothing is scaled */
+    bool dynamic;       /* fp16 */
+    int64_t good_steps; /* since the scale changed */
+    int64_t skipped;    /* steps without an update, since the run began */
+};
+
+/* Returns the scale that a run begins with: 65536 for fp16; else 1, which stays. */
+struct loss_scale loss_scale_begin(enum element_type type);
+
+/* Tells whether a scale read from a checkpoint is possible. */
+bool loss_scale_is_valid(const struct loss_scale *scale);
+
+/* Updates the scale after a step; `finite` tells whether the step's gradient norm was. Returns false if training
+ * has diverged: the norm was not finite and there is no smaller scale, or nothing is scaled. */
+bool loss_scale_update(struct loss_scale *scale, bool finite);

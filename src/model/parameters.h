@@ -17,7 +17,7 @@ struct parameter {
     uint64_t elements;
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
-    bool frozen;     /* training leaves it as it is: see frozen.h */
+    bool frozen;     /* training leaves it as it is: see frozen_mark */
     bool without_gradient; /* frozen, and backward passes compute no gradient of it: it has no states either */
     bool auxiliary;        /* of the residual connection: a plain model has none of this name */
     bool decayed;          /* takes weight decay */
@@ -168,3 +168,25 @@ bool parameter_is_alpha_res(const struct parameter *parameter);
 
 /* Returns the parameter of this name, or NULL. */
 const struct parameter *parameters_find(const struct parameters *parameters, const char *name);
+
+/* ---- frozen parameters
+ *
+ * Training leaves those as they are whose names match a pattern (--freeze). They are not in the gradient's norm, and
+ * optimizers skip them. Embeddings and weights of whole Linear layers have no gradient
+ * (parameter.without_gradient); gradients of the others are set to 0. */
+
+/* Marks the parameters whose names a regular expression (PCRE2) matches somewhere ("wte|ln_"); NULL or
+ * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
+int frozen_mark(struct parameters *parameters, const char *pattern);
+
+/* Builds a model's table and marks these; after an error there is no table. The config has been checked. */
+int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters);
+
+/* How many elements the frozen parameters have. */
+uint64_t frozen_elements(const struct parameters *parameters);
+
+enum { FROZEN_ALL = -2 };
+
+/* Sets gradients of frozen parameters of this sublayer (see parameter.sublayer) to zero, or of FROZEN_ALL.
+ * Launches. */
+void frozen_clear(struct compute *compute, const struct parameters *parameters, int64_t sublayer);

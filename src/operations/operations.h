@@ -50,6 +50,7 @@ struct operations {
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
     size_t columns;     /* projections per normalised row: numbers of z, columns of the projection matrices */
+    size_t matrices;    /* projection matrices of a sublayer */
     size_t theta;       /* small parameters of a sublayer */
     size_t norm_groups; /* normalised rows per token: 1, or S if each stream has its own RMSNorm */
     size_t h_row;       /* floats of H_pre [S], H_post [S], H_res [S, S] per token: S (S + 2) */
@@ -153,7 +154,7 @@ struct projection_table {
     size_t first, count;
 };
 
-/* Fills leaves[0 .. residual_projection_matrices(variant)) for one sublayer; at[i] is the arena offset of the i-th
+/* Fills leaves[0 .. operations->matrices) for one sublayer; at[i] is the arena offset of the i-th
  * projection matrix in the variant's table. */
 void projections_list(const struct operations *operations, const uint64_t *at, uint64_t gain_at, uint64_t packed_at,
                       struct projection_leaf *leaves);

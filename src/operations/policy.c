@@ -32,13 +32,12 @@ static size_t frame_local_bytes(const struct compute *compute, const struct oper
     return (sums > least ? sums : least) * (lanes + parts) * sizeof(float);
 }
 
-static size_t frame_rows(const struct compute *compute, const struct operation_shape *shape) {
+static size_t frame_rows(const struct compute *compute, const struct operation_shape *shape,
+                         struct residual_sizes sizes) {
     const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
-    const size_t columns = (size_t)(residual_columns(shape->residual, shape->streams) *
-                                    residual_norm_groups(shape->residual, shape->streams));
     if (!residual_has_matrices(shape->residual) || lanes == 1 || shape->streams > FRAME_STREAMS ||
-        width > FRAME_REGISTERS * lanes || columns > FRAME_COLUMNS ||
-        residual_theta(shape->residual, shape->streams, &shape->settings) > FRAME_THETA) {
+        width > FRAME_REGISTERS * lanes || sizes.columns * sizes.norm_groups > FRAME_COLUMNS ||
+        sizes.theta > FRAME_THETA) {
         return 0;
     }
     return size_smaller(size_smaller(FRAME_ITEMS, compute->device.max_work_group) / lanes,
@@ -92,8 +91,7 @@ static size_t row_chunks(const struct compute *compute) {
 }
 
 /* On a GPU as many as there are tokens in a batch that fills it. mhc_lite's theta has S! elements. */
-static size_t map_chunks(const struct compute *compute, const struct operation_shape *shape, size_t lanes) {
-    const size_t theta = (size_t)residual_theta(shape->residual, shape->streams, &shape->settings);
+static size_t map_chunks(const struct compute *compute, size_t theta, size_t lanes) {
     const size_t fitting = theta ? ((size_t)4 << 20) / theta : 1;
     const size_t wanted = compute->device.is_gpu ? row_chunks(compute) * lanes : 32;
     return (fitting < 32 ? 32 : size_smaller(fitting, wanted)) / lanes * lanes;
@@ -132,9 +130,9 @@ struct policy policy_make(const struct compute *compute, const struct operation_
     const bool native = compute->device.native_kernels, gpu = compute->device.is_gpu;
     const int64_t head_size = head_shape(shape).size;
     const unsigned vector = vector_of(compute, shape->channels);
-    const size_t lanes = compute->lanes,
-                 norm_groups = (size_t)residual_norm_groups(shape->residual, shape->streams);
-    const size_t norm_length = (size_t)(shape->streams * shape->channels) / norm_groups;
+    const struct residual_sizes sizes = residual_sizes(shape->residual, shape->streams, &shape->settings);
+    const size_t lanes = compute->lanes;
+    const size_t norm_length = (size_t)(shape->streams * shape->channels) / sizes.norm_groups;
     const size_t loss = loss_lanes(compute);
     return (struct policy){
         .vector = vector,
@@ -148,14 +146,14 @@ struct policy policy_make(const struct compute *compute, const struct operation_
         .loss_lanes = loss,
         .row_chunks = row_chunks(compute),
         .square_chunks = 4 * row_chunks(compute),
-        .map_chunks = map_chunks(compute, shape, size_smaller(lanes, 32)),
+        .map_chunks = map_chunks(compute, sizes.theta, size_smaller(lanes, 32)),
         .loss_keeps_row =
             loss > 1 && shape->type != ELEMENT_FP32 && vector == 4 && (size_t)shape->vocabulary / 4 <= 32 * loss,
         .projection_rows = gpu ? 4 : 8, /* as many as a CPU's caches like; on a GPU their sums are registers */
         .projection_vectors = projection_vectors(compute, norm_length / vector),
         .projection_columns = native ? 96 : 0,
         .projection_columns_16_bit = native ? 32 : 0,
-        .frame_rows = frame_rows(compute, shape),
+        .frame_rows = frame_rows(compute, shape, sizes),
         .frame_groups = 4 * (size_t)compute->device.compute_units, /* ROCm counts those of RDNA in pairs */
         .frame_local_bytes = frame_local_bytes(compute, shape),
         .attention_keys = native ? 64 : 8,

@@ -7,24 +7,23 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
-/* All norms, kinds of positions, MLPs and activations for options, "layernorm|...", in the order of the tables in
- * kernels.c. */
-const char *norm_names(void);
-bool norm_has_bias(int norm);  /* where the model has biases */
-double norm_epsilon(int norm); /* the usual one */
-const char *position_names(void);
-bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
-const char *mlp_names(void);
-bool mlp_is_gated(int mlp); /* it has two input projections */
-const char *activation_names(void);
-
-/* The rows that other files know: GEMMs can compute both GELUs in their epilogue, and exports have these only. */
+/* Norms, kinds of positions, MLPs and activations: words of options, in the order of the tables in kernels.c. GEMMs can
+ * compute both GELUs in their epilogue. */
+#define NORM_WORDS       "layernorm|rmsnorm"
+#define POSITION_WORDS   "learned|rope|none"
+#define MLP_WORDS        "gelu|swiglu|relu2"
+#define ACTIVATION_WORDS "gelu|gelu_tanh"
 enum norm { NORM_LAYER, NORM_RMS };
 enum position { POSITION_LEARNED, POSITION_ROPE, POSITION_NONE };
 enum mlp { MLP_GELU, MLP_SWIGLU, MLP_RELU2 }; /* of MLP_GELU the activation is one of those of models */
+enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_GAINED, QK_NORM_PLAIN };
 enum softcap_kind { SOFTCAP_TANH, SOFTCAP_RSQRT };
-enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
+
+bool norm_has_bias(int norm);            /* where the model has biases */
+double norm_epsilon(int norm);           /* the usual one */
+bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
+bool mlp_is_gated(int mlp);              /* it has two input projections */
 
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
@@ -43,7 +42,7 @@ struct operation_shape {
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
     double hc_norm_eps;                  /* of the RMSNorm before the projections; 0: see cl/hc_token.cl */
     bool h_res_transposed;               /* streams are mixed by the transposes of the map's matrices */
-    int norm, position, mlp, activation; /* places in norm_names, position_names, mlp_names, activation_names */
+    int norm, position, mlp, activation; /* of enum norm and so on */
     double norm_eps, softcap;            /* softcap of logits; 0: none */
     int softcap_kind;                    /* enum softcap_kind */
     double attn_scale;                   /* of attention scores; 0: 1 / sqrt(D) */

@@ -1,4 +1,6 @@
+/* Hyper-connections and attention over depth. */
 #include "runtime/gemm/gemm.h"
+#include "runtime/system/sizes.h"
 #include "src/operations/kernels.h"
 
 size_t norm_length(const struct operations *operations) {
@@ -23,14 +25,9 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
     }
 }
 
-/* Projection matrices of a sublayer. */
-static size_t leaves_of_sublayer(const struct operations *operations) {
-    return (size_t)residual_projection_matrices(operations->shape.residual, operations->shape.streams);
-}
-
 /* Elements of the projections of so many leaves, which are those of whole sublayers. */
 static size_t projection_elements(const struct operations *operations, size_t leaves) {
-    return leaves / leaves_of_sublayer(operations) * operations->columns * norm_length(operations);
+    return leaves / operations->matrices * operations->columns * norm_length(operations);
 }
 
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
@@ -43,7 +40,7 @@ void projections_pack(struct operations *operations, const struct buffer *weight
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                         const struct buffer *d_packed, const struct buffer *gradients, bool accumulate) {
-    const size_t each = leaves_of_sublayer(operations), sublayers = table.count / each;
+    const size_t each = operations->matrices, sublayers = table.count / each;
     const size_t elements = projection_elements(operations, table.count), length = norm_length(operations);
     const size_t gains = operations->shape.gainless ? 0 : sublayers * length;
     RUN_GROUPS(projections_unpack, sublayers * groups_for(length, ELEMENT_GROUP) * ELEMENT_GROUP, ELEMENT_GROUP,
@@ -207,4 +204,144 @@ void stream_gram(struct operations *operations, size_t tokens, const struct buff
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_ROWS(stream_gram, tokens, ARG_IN(streams, sizes.streams),
              ARG_OUT(gram, (size_t)operations->shape.streams * sizes.squares));
+}
+
+/* ---- the fused frame: all of it in one kernel each way */
+
+bool frame_is_fused(const struct operations *operations) {
+    return operations->policy.frame_rows > 0;
+}
+
+size_t frame_partials(const struct operations *operations) {
+    const size_t sums = 2 * (size_t)operations->shape.channels + operations->theta;
+    return (sums + 15) / 16 * 16; /* in whole vectors */
+}
+
+/* Of each row of a work-group, ROW_SCRATCH of cl/frame.cl: d_h, rms_scale and, in 16 bits, d_z in float of its
+ * token. */
+static size_t row_floats(const struct operations *operations) {
+    const size_t z = operations->shape.type == ELEMENT_FP32 ? 0 : operations->columns;
+    return operations->h_row + operations->norm_groups * (1 + z);
+}
+
+size_t frame_scratch(const struct operations *operations) {
+    const struct policy *policy = &operations->policy;
+    const size_t rows = policy->frame_rows * (operations->theta + row_floats(operations));
+    return policy->frame_rows ? policy->frame_groups * (frame_partials(operations) + rows) : 0;
+}
+
+/* ---- launching */
+
+#define RUN_FRAME(kernel, groups, ...)                                                                             \
+    KERNEL_RUN(operations->compute, &operations->kernels->kernel, (groups),                                        \
+               operations->compute->lanes * operations->policy.frame_rows, __VA_ARGS__)
+
+/* The packed projections, and the parameters with their offsets: theta's and the gain's. */
+#define ARG_SUBLAYER(mix)                                                                                          \
+    ARG_SPAN_IN((mix)->packed, sizes.packed), ARG_SPAN_IN((mix)->theta, sizes.theta),                              \
+        ARG_U64((mix)->norm.gain.offset)
+
+#define ARG_ENTER(mix)                                                                                             \
+    ARG_SUBLAYER(mix), ARG_U64((mix)->norm.bias.offset), ARG_OUT((mix)->z, sizes.z), ARG_OUT((mix)->h, sizes.h),   \
+        ARG_OUT((mix)->normed, sizes.channels), ARG_OUT((mix)->statistics, 2 * tokens)
+
+void frame_leave(struct operations *operations, const struct stream_mix *from) {
+    operations->pending_leave = from;
+}
+
+void frame_enter(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    const size_t groups = groups_for(tokens, operations->policy.frame_rows);
+    const struct stream_mix *from = operations->pending_leave;
+    operations->pending_leave = NULL;
+    if (from) {
+        RUN_FRAME(frame_between, groups, ARG_IN(from->streams, sizes.streams), ARG_IN(from->h, sizes.h),
+                  ARG_IN(from->output, sizes.channels), ARG_U64(tokens), ARG_OUT(mix->streams, sizes.streams),
+                  ARG_OUT(mix->squares, sizes.squares), ARG_ENTER(mix));
+    } else {
+        RUN_FRAME(frame_enter, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->squares, sizes.squares),
+                  mix->read ? ARG_IN(mix->read, sizes.squares) : ARG_UNUSED(mix->squares), ARG_U64(tokens),
+                  ARG_ENTER(mix));
+    }
+}
+
+void frame_output_gradient(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                           const struct buffer *d_mixed, const struct buffer *d_output) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_FRAME(frame_output_gradient, groups_for(tokens, operations->policy.frame_rows), ARG_IN(mix->h, sizes.h),
+              ARG_IN(d_mixed, sizes.streams), ARG_U64(tokens), ARG_OUT(d_output, sizes.channels));
+}
+
+/* Tokens of a work-group in the backward pass: whole rows of work-groups, as equal as they can be. */
+static size_t tokens_per_group(const struct operations *operations, size_t tokens) {
+    const size_t rows = operations->policy.frame_rows, rounds = groups_for(tokens, rows);
+    return groups_for(rounds, size_smaller(rounds, operations->policy.frame_groups)) * rows;
+}
+
+void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
+                    const struct frame_gradients *gradients, bool accumulate) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    const size_t each = tokens_per_group(operations, tokens), groups = groups_for(tokens, each);
+    const size_t rows = operations->policy.frame_rows, last = size_smaller(rows, tokens - (groups - 1) * each);
+    const size_t sums = groups * (norm_partials(operations) + (1 + rows) * sizes.theta);
+    RUN_FRAME(frame_backward, groups, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
+              ARG_IN(mix->output, sizes.channels), ARG_IN(mix->squares, sizes.squares), ARG_IN(mix->z, sizes.z),
+              ARG_IN(mix->statistics, 2 * tokens), ARG_U64(tokens), ARG_SUBLAYER(mix),
+              ARG_OUT(gradients->d_z, sizes.z), ARG_IN_OUT(gradients->d_streams, sizes.streams),
+              ARG_IN(gradients->h_before ? gradients->h_before : mix->h, sizes.h),
+              ARG_IN_OUT(gradients->d_branch, sizes.channels),
+              gradients->d_read ? ARG_IN_OUT(gradients->d_read, sizes.squares) : ARG_UNUSED(gradients->d_branch),
+              ARG_OUT(&operations->partials, sums + ((groups - 1) * rows + last) * row_floats(operations)));
+    struct partial_target targets[PARTIAL_TARGETS];
+    target_norm(operations, gradients->norm, targets);
+    targets[2] = (struct partial_target){2 * sizes.width, sizes.theta, gradients->d_theta};
+    add_partials(operations, groups, frame_partials(operations), targets, accumulate);
+}
+
+/* ---- attention over depth */
+
+/* As in cl/depth_read.cl: `before` where there is no output, and what becomes of the gradients of states. */
+enum { NOTHING_ADDED = -2 };
+enum { ADDS = 1, KEEPS_NEWEST = 2, HAS_OUTPUT = 4 };
+
+/* Elements of the gain, if there is one, and the query. */
+static size_t leaf_elements(const struct operations *operations) {
+    return (operations->shape.gainless ? 1 : 2) * (size_t)operations->shape.channels;
+}
+
+void depth_read_forward(struct operations *operations, size_t tokens, const struct depth_read *read) {
+    const size_t channels = (size_t)operations->shape.channels, size = tokens * channels;
+    const size_t count = (size_t)read->count, newest = (size_t)read->newest, leaves = leaf_elements(operations);
+    const bool adds = read->output != NULL;
+    const int before = adds ? (int)read->before : NOTHING_ADDED;
+    RUN_ROWS(depth_read_forward, tokens, ARG_IN(read->states, (count - adds + (before >= 0)) * size),
+             ARG_MEMORY_(read->states, adds ? newest * size : 0, adds ? size : 0, 0, 1), ARG_U64(tokens),
+             ARG_I32(count - 1), ARG_I32(read->apart), ARG_I32(newest), ARG_I32(before),
+             ARG_IN(adds ? read->output : read->states, adds ? size : 0), ARG_SPAN_IN(read->leaves, leaves),
+             ARG_U64(read->norm.gain.offset), ARG_U64(read->norm.bias.offset),
+             ARG_MEMORY_(read->scales, newest * tokens, tokens, 0, 1), ARG_OUT(read->weights, count * tokens),
+             ARG_OUT(read->mixed, size), ARG_OUT(read->normed, size), ARG_OUT(read->statistics, 2 * tokens));
+}
+
+void depth_read_backward(struct operations *operations, size_t tokens, const struct depth_read *read,
+                         const struct buffer *d_normed, const struct depth_read_gradients *gradients,
+                         bool accumulate) {
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    const size_t channels = (size_t)operations->shape.channels, size = tokens * channels;
+    const size_t count = (size_t)read->count, leaves = leaf_elements(operations);
+    const bool has_output = gradients->d_output != NULL, keeps = !has_output || read->before >= 0;
+    const size_t kept = (count - !keeps) * size;
+    const int what = ADDS * gradients->adds | KEEPS_NEWEST * keeps | HAS_OUTPUT * has_output;
+    RUN_ROWS(depth_read_backward, chunks.chunks, ARG_IN(read->states, count * size), ARG_U64(tokens),
+             ARG_I32(count), ARG_I32(read->apart), ARG_I32(read->newest), ARG_I32(what), ARG_IN(read->mixed, size),
+             ARG_IN(read->leaves.buffer, leaves + channels), ARG_U64(read->leaves.offset),
+             ARG_U64(read->norm.gain.offset), ARG_IN(read->scales, count * tokens),
+             ARG_IN(read->weights, count * tokens), ARG_IN(read->statistics, 2 * tokens), ARG_IN(d_normed, size),
+             ARG_MEMORY_(gradients->d_states, 0, kept, gradients->adds, 1),
+             ARG_OUT(has_output ? gradients->d_output : gradients->d_states, has_output ? size : 0),
+             ARG_OUT(&operations->partials, chunks.chunks * (norm_partials(operations) + leaves)));
+    struct partial_target targets[PARTIAL_TARGETS];
+    target_norm(operations, gradients->norm, targets);
+    targets[2] = (struct partial_target){2 * channels, leaves, gradients->leaves};
+    add_partials(operations, chunks.chunks, 2 * channels + leaves, targets, accumulate);
 }

@@ -61,7 +61,7 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
                turns = model->position == POSITION_ROPE;
     char schedule[32], position[32];
     options_word(LR_SCHEDULE_WORDS, optimizer->lr_schedule, schedule, sizeof schedule);
-    options_word(position_names(), model->position, position, sizeof position);
+    options_word(POSITION_WORDS, model->position, position, sizeof position);
     const struct {
         const char *subject, *name;
         bool is_unused;

@@ -6,9 +6,9 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
 #include "runtime/system/sizes.h"
-#include "src/model/frozen.h"
+#include "src/model/gpt.h"
 #include "src/model/optimizer.h"
-#include "src/model/row_gradients.h"
+#include "src/model/parameters.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

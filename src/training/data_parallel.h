@@ -54,7 +54,7 @@ struct data_parallel {
     struct collective_item *items; /* [buckets and pieces of rows] of a round */
     int64_t *complete_after;       /* [buckets and pieces of rows] as bucket.complete_after */
     size_t item_count;             /* of the round */
-    uint32_t *tokens; /* [row_gradients_words] those of the last micro-batch on any rank, for row_gradients.h */
+    uint32_t *tokens; /* [row_gradients_words] those of the last micro-batch on any rank, for row_gradients_begin */
     struct collective_times times;          /* of all steps so far, weights included */
     struct collective_times gradient_times; /* of the last step, gradients alone */
     double gradients_at;                    /* clock when the last step's gradients were complete on all ranks */

@@ -55,8 +55,8 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
     }
     initial->plain = saved;
     /* a plain model goes on with the residual connection that is given, if one is */
-    initial->upcycles = residual_is_plain(saved.residual) && train_settings_given(settings, "residual") &&
-                        !residual_is_plain(settings->model.residual) && !settings->resumes;
+    initial->upcycles = residual_has_frame(saved.residual, "plain") && train_settings_given(settings, "residual") &&
+                        !residual_has_frame(settings->model.residual, "plain") && !settings->resumes;
     if (initial->upcycles) {
         model_config_take_connection(&saved, &settings->model);
         if (upcycle_check(&saved)) {

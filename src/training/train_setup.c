@@ -4,7 +4,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/checkpoint/weights.h"
-#include "src/model/frozen.h"
+#include "src/model/parameters.h"
 #include "src/settings/type_choice.h"
 #include "src/training/data_parallel.h"
 #include "src/training/trainer.h"

@@ -63,19 +63,17 @@ static int64_t singular_values(int64_t streams) {
 /* ---- initial values */
 
 #define CONSTANT(name, value)                                                                                      \
-    static float name(int64_t index, const struct residual_init *init) {                                           \
+    float name(int64_t index, const struct residual_init *init) {                                                  \
         (void)index;                                                                                               \
         (void)init;                                                                                                \
         return value;                                                                                              \
     }
 
-CONSTANT(zeros, 0.0f)
-CONSTANT(ones, 1.0f)
-CONSTANT(hundredth, 0.01f)
-CONSTANT(saturating, 4.0f)
+CONSTANT(residual_zero, 0.0f)
+static CONSTANT(ones, 1.0f) static CONSTANT(hundredth, 0.01f) static CONSTANT(saturating, 4.0f)
 
-/* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
-static float gate_bias(int64_t index, const struct residual_init *init) {
+    /* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
+    static float gate_bias(int64_t index, const struct residual_init *init) {
     return index == init->stream ? 1.0f : -1.0f;
 }
 
@@ -123,11 +121,11 @@ static float nearly_equal(int64_t index, const struct residual_init *init) {
 }
 
 /* wide: a stream keeps 0.999 of itself, 1 - 0.1 sigmoid(-log 99). */
-CONSTANT(nearly_kept, 4.5951199f)
+static CONSTANT(nearly_kept, 4.5951199f)
 
-/* ---- values with which a plain model goes on */
+    /* ---- values with which a plain model goes on */
 
-float residual_share(int64_t index, const struct residual_init *init) {
+    float residual_share(int64_t index, const struct residual_init *init) {
     const bool is_main = index == init->stream;
     const double most = init->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
     return (float)(is_main ? most : (1.0 - most) / (double)(init->streams - 1));
@@ -146,19 +144,15 @@ float residual_equal_logit(int64_t index, const struct residual_init *init) {
     return logit(1.0 / (double)init->streams - init->hc_eps);
 }
 
-float residual_zero(int64_t index, const struct residual_init *init) {
-    return zeros(index, init);
-}
-
 /* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
-    {"norm.weight", LEAF_NORM, NULL, ones, NULL}, {"w_pre", LEAF_PROJECTION, streams_wide, zeros, NULL}, {         \
-        "w_post", LEAF_PROJECTION, streams_wide, zeros, NULL                                                       \
+    {"norm.weight", LEAF_NORM, NULL, ones, NULL}, {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL}, { \
+        "w_post", LEAF_PROJECTION, streams_wide, residual_zero, NULL                                               \
     }
 #define GATE_BIASES                                                                                                \
     {"b_pre", LEAF_VECTOR, streams_wide, gate_bias, residual_share_logit},                                         \
-        {"b_post", LEAF_VECTOR, streams_wide, gate_bias, zeros},                                                   \
+        {"b_post", LEAF_VECTOR, streams_wide, gate_bias, residual_zero},                                           \
         {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL}, {                                                       \
         "alpha_post", LEAF_SCALAR, NULL, hundredth, NULL                                                           \
     }
@@ -166,14 +160,14 @@ float residual_zero(int64_t index, const struct residual_init *init) {
 
 /* All leaves of a variant whose H_res is computed from alpha_res z + b_res, a vector of `width` numbers. */
 #define LOGIT_LEAVES(width, initial)                                                                               \
-    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, zeros, NULL}, GATE_BIASES,                                 \
+    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, residual_zero, NULL}, GATE_BIASES,                         \
         {"b_res", LEAF_VECTOR, width, initial, NULL}, {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL}, END
 
 static const struct residual_leaf hc_leaves[] = {
     {"norm.weight", LEAF_NORM, NULL, ones, NULL},
-    {"w_pre", LEAF_PROJECTION, one, zeros, NULL},
-    {"w_post", LEAF_PROJECTION, one, zeros, NULL},
-    {"w_res", LEAF_PROJECTION, streams_wide, zeros, NULL},
+    {"w_pre", LEAF_PROJECTION, one, residual_zero, NULL},
+    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL},
+    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
     {"b_pre", LEAF_VECTOR, streams_wide, one_hot, residual_share},
     {"b_post", LEAF_VECTOR, streams_wide, ones, NULL},
     {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
@@ -187,7 +181,7 @@ static const struct residual_leaf identity_leaves[] = {GATE_PROJECTIONS, GATE_BI
 
 static const struct residual_leaf mhc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, streams_squared, zeros, NULL},
+    {"w_res", LEAF_PROJECTION, streams_squared, residual_zero, NULL},
     GATE_BIASES,
     {"b_res", LEAF_MATRIX, NULL, identity_logits, NULL},
     {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL},
@@ -198,12 +192,12 @@ static const struct residual_leaf mhc_lite_leaves[] = {LOGIT_LEAVES(permutations
 
 static const struct residual_leaf shc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_u", LEAF_PROJECTION, angles, zeros, NULL},
-    {"w_v", LEAF_PROJECTION, angles, zeros, NULL},
-    {"w_s", LEAF_PROJECTION, singular_values, zeros, NULL},
+    {"w_u", LEAF_PROJECTION, angles, residual_zero, NULL},
+    {"w_v", LEAF_PROJECTION, angles, residual_zero, NULL},
+    {"w_s", LEAF_PROJECTION, singular_values, residual_zero, NULL},
     GATE_BIASES,
-    {"b_u", LEAF_VECTOR, angles, zeros, NULL},
-    {"b_v", LEAF_VECTOR, angles, zeros, NULL},
+    {"b_u", LEAF_VECTOR, angles, residual_zero, NULL},
+    {"b_v", LEAF_VECTOR, angles, residual_zero, NULL},
     {"b_s", LEAF_VECTOR, singular_values, saturating, NULL},
     {"tau_u", LEAF_SCALAR, NULL, hundredth, NULL},
     {"tau_v", LEAF_SCALAR, NULL, hundredth, NULL},
@@ -215,15 +209,15 @@ static const struct residual_leaf shc_leaves[] = {
 
 static const struct residual_leaf krom_leaves[] = {LOGIT_LEAVES(factor_logits, second_logits)};
 
-static const struct residual_leaf circulant_leaves[] = {LOGIT_LEAVES(streams_wide, zeros)};
+static const struct residual_leaf circulant_leaves[] = {LOGIT_LEAVES(streams_wide, residual_zero)};
 
 static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles, small_angles)};
 
-static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, zeros)};
+static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, residual_zero)};
 
 static const struct residual_leaf wide_leaves[] = {
     {"b_pre", LEAF_VECTOR, streams_wide, equal_parts, residual_share_logit},
-    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, zeros},
+    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, residual_zero},
     {"b_res", LEAF_VECTOR, streams_wide, nearly_kept, NULL},
     END,
 };
@@ -421,24 +415,12 @@ bool residual_has_matrices(const struct residual_variant *variant) {
     return variant->leaves != NULL;
 }
 
-bool residual_has_gates(const struct residual_variant *variant) {
-    return variant->frame && strcmp(variant->frame, "gated") == 0;
+bool residual_has_frame(const struct residual_variant *variant, const char *name) {
+    return variant->frame && strcmp(variant->frame, name) == 0;
 }
 
 bool residual_is_fixed(const struct residual_variant *variant) {
-    return residual_has_matrices(variant) && residual_columns(variant, RESIDUAL_MAX_STREAMS) == 0;
-}
-
-bool residual_is_plain(const struct residual_variant *variant) {
-    return variant->frame && strcmp(variant->frame, "plain") == 0;
-}
-
-bool residual_reads_depth(const struct residual_variant *variant) {
-    return variant->frame && strcmp(variant->frame, "attnres") == 0;
-}
-
-bool residual_mixes_layers(const struct residual_variant *variant) {
-    return variant->frame && strcmp(variant->frame, "mudd") == 0;
+    return residual_has_matrices(variant) && residual_sizes(variant, RESIDUAL_MAX_STREAMS, NULL).columns == 0;
 }
 
 bool residual_is_single(const struct residual_variant *variant) {
@@ -529,10 +511,6 @@ void residual_settings_define(const struct residual_variant *variant, const stru
 
 /* ---- sizes */
 
-int64_t residual_norm_groups(const struct residual_variant *variant, int64_t streams) {
-    return variant->norm_per_stream ? streams : 1;
-}
-
 bool residual_leaf_is_small(const struct residual_leaf *leaf) {
     return leaf->kind == LEAF_VECTOR || leaf->kind == LEAF_MATRIX || leaf->kind == LEAF_SCALAR;
 }
@@ -565,34 +543,23 @@ int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams
     return (int64_t)(shape[0] * shape[1]);
 }
 
-int64_t residual_columns(const struct residual_variant *variant, int64_t streams) {
-    int64_t columns = 0;
-    for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
-        columns += leaf->kind == LEAF_PROJECTION ? leaf->width(streams) : 0;
-    }
-    return columns;
-}
-
-int64_t residual_projection_matrices(const struct residual_variant *variant, int64_t streams) {
-    int64_t count = 0;
-    for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
-        count += leaf->kind == LEAF_PROJECTION && leaf->width(streams) > 0;
-    }
-    return count;
-}
-
 bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
                           const struct residual_settings *settings) {
     return !settings || !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
            settings->values[residual_setting_find(variant->optional_with)].flag;
 }
 
-int64_t residual_theta(const struct residual_variant *variant, int64_t streams,
-                       const struct residual_settings *settings) {
-    int64_t elements = 0;
+struct residual_sizes residual_sizes(const struct residual_variant *variant, int64_t streams,
+                                     const struct residual_settings *settings) {
+    struct residual_sizes sizes = {.norm_groups = variant->norm_per_stream ? (size_t)streams : 1};
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
-        const bool counts = residual_leaf_is_small(leaf) && residual_leaf_exists(variant, leaf, settings);
-        elements += counts ? residual_leaf_elements(leaf, streams, 0) : 0;
+        if (leaf->kind == LEAF_PROJECTION) {
+            const size_t width = (size_t)leaf->width(streams);
+            sizes.columns += width;
+            sizes.matrices += width > 0;
+        } else if (residual_leaf_is_small(leaf) && residual_leaf_exists(variant, leaf, settings)) {
+            sizes.theta += (size_t)residual_leaf_elements(leaf, streams, 0);
+        }
     }
-    return elements;
+    return sizes;
 }

@@ -136,20 +136,11 @@ enum residual_invariant residual_invariant_at(size_t number, const char **name);
 /* Whether it reads, writes and mixes streams by matrices H_pre, H_post and H_res, for each token. */
 bool residual_has_matrices(const struct residual_variant *variant);
 
-/* gated: it reads streams through a gate for each channel (src/operations/channel_gates.h). */
-bool residual_has_gates(const struct residual_variant *variant);
+/* Whether it has a frame of its own, and of this name: "plain", "gated", "attnres" or "mudd". */
+bool residual_has_frame(const struct residual_variant *variant, const char *name);
 
 /* wide: it has matrices, and they do not depend on the token. */
 bool residual_is_fixed(const struct residual_variant *variant);
-
-/* rc: a branch's output is added to what it read. */
-bool residual_is_plain(const struct residual_variant *variant);
-
-/* attnres: branches read mixtures of earlier states, by softmaxes over depth. */
-bool residual_reads_depth(const struct residual_variant *variant);
-
-/* mudd: queries, keys, values and the stream are four mixtures of earlier states (src/operations/ways.h). */
-bool residual_mixes_layers(const struct residual_variant *variant);
 
 /* Whether it has one stream, and takes no other number of them. */
 bool residual_is_single(const struct residual_variant *variant);
@@ -176,22 +167,20 @@ void residual_settings_define(const struct residual_variant *variant, const stru
 
 /* ---- sizes */
 
-/* Normalised rows per token: 1, or streams with norm_per_stream. */
-int64_t residual_norm_groups(const struct residual_variant *variant, int64_t streams);
+struct residual_sizes {
+    size_t norm_groups; /* normalised rows per token: 1, or streams with norm_per_stream */
+    size_t columns;  /* projections per normalised row, that is numbers of z: the widths of all LEAF_PROJECTION */
+    size_t matrices; /* LEAF_PROJECTION that have columns */
+    size_t theta;    /* elements of the small parameters of a sublayer */
+};
 
-/* Projections per normalised row, that is numbers of z: the widths of all LEAF_PROJECTION. */
-int64_t residual_columns(const struct residual_variant *variant, int64_t streams);
-
-/* Projection matrices: the LEAF_PROJECTION that have columns. */
-int64_t residual_projection_matrices(const struct residual_variant *variant, int64_t streams);
+/* Of the leaves that exist with these settings; with NULL, of all. */
+struct residual_sizes residual_sizes(const struct residual_variant *variant, int64_t streams,
+                                     const struct residual_settings *settings);
 
 /* Whether the variant has this leaf with these settings; with NULL, with any. */
 bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
                           const struct residual_settings *settings);
-
-/* Elements of the small parameters of one sublayer, of those leaves that exist. */
-int64_t residual_theta(const struct residual_variant *variant, int64_t streams,
-                       const struct residual_settings *settings);
 
 /* Elements of a leaf (0: does not exist) for normalised rows of this length. */
 int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams, int64_t row_length);

@@ -642,7 +642,8 @@ UNIT_TEST(training_starts_from_hugging_faces_folder) {
     assert_false(files_exist(scratch_path("tuned/ckpt-1")));
     assert_done(TRAIN_FROM_HF("--vocab-size", "48"));
     require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));
-    assert_true(tuned.vocab_size == 48 && tuned.hugging_face_rows == 0 && residual_is_plain(tuned.residual));
+    assert_true(tuned.vocab_size == 48 && tuned.hugging_face_rows == 0 &&
+                residual_has_frame(tuned.residual, "plain"));
     assert_done(CHILD_RUN(train_program, "--init-from", "resume", "--out-dir", scratch_path("tuned"), "--max-iters",
                           "2", "--device", "pocl"));
     assert_true(files_exist(scratch_path("tuned/ckpt-2")));

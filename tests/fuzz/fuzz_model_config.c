@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (config_file_read(folder, &config) == 0) {
         fuzz_require(model_config_check(&config) == 0, "what was accepted is out of range");
         read_back(model_config_to_json(&config), &config, true);
-        if (residual_is_plain(config.residual)) {
+        if (residual_has_frame(config.residual, "plain")) {
             json_t *theirs = config_file_hugging_face(&config);
             fuzz_require(theirs || *error_text(), "a refusal without a reason");
             if (theirs) {

@@ -1,6 +1,6 @@
 /* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
 #include "runtime/system/error.h"
-#include "src/model/frozen.h"
+#include "src/model/parameters.h"
 #include "src/operations/muon.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"

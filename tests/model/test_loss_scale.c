@@ -1,6 +1,6 @@
 /* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
 #include "src/measuring/h_measurement.h"
-#include "src/model/loss_scale.h"
+#include "src/model/optimizer_settings.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <math.h>

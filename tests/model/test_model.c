@@ -42,12 +42,12 @@ struct model_case {
 
 /* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
 static bool is_large(const struct model_case *shape) {
-    return residual_theta(residual_find(shape->residual), shape->streams, NULL) > 1000;
+    return residual_sizes(residual_find(shape->residual), shape->streams, NULL).theta > 1000;
 }
 
 static struct model_config config_of(const struct model_case *shape) {
     struct model_config config = small_model_config(shape->residual, shape->streams);
-    config.n_layer = is_large(shape) ? 1 : residual_mixes_layers(residual_find(shape->residual)) ? 3 : 2;
+    config.n_layer = is_large(shape) ? 1 : residual_has_frame(residual_find(shape->residual), "mudd") ? 3 : 2;
     config.n_head = is_large(shape) ? 1 : 3;
     config.n_embd = is_large(shape) ? 8 : 12;
     config.block_size = is_large(shape) ? 3 : 7; /* the reference takes seconds a token there */

@@ -1,7 +1,7 @@
 /* Training by Muon, beside what test_golden and test_operations have of it: whole steps against double precision,
  * with a rate for each group of parameters; groups that stay; 16 bits; and what the iterations cost. */
 #include "runtime/system/memory.h"
-#include "src/model/loss_scale.h"
+#include "src/model/optimizer_settings.h"
 #include "src/operations/muon.h"
 #include "tests/support/reference.h"
 #include "tests/support/small_model.h"

@@ -1,6 +1,6 @@
 /* The token embedding's gradient in two pieces, joined, is the one in one piece, bit for bit; and before they are
  * joined the first piece is complete when the listener is told of the top. */
-#include "src/model/row_gradients.h"
+#include "src/model/gpt.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <stdlib.h>

@@ -191,7 +191,7 @@ static void assert_invariants(const struct residual_variant *variant, const stru
 static bool is_measured(size_t i, int64_t n) {
     const struct residual_variant *variant = residual_at(i);
     return residual_has_matrices(variant) && residual_takes(variant, n) &&
-           residual_theta(variant, n, NULL) < MANY_PARAMETERS &&
+           residual_sizes(variant, n, NULL).theta < MANY_PARAMETERS &&
            (n % 4 == 0 || (i + (size_t)n) % 2 == 0 || test_is_whole());
 }
 

@@ -55,8 +55,7 @@ static void projections_reference(struct bench *bench) {
 
 /* The leaves of one sublayer, on the device. */
 static struct projection_table projection_table(struct bench *bench) {
-    const size_t count =
-        (size_t)residual_projection_matrices(bench->operations->shape.residual, bench->operations->shape.streams);
+    const size_t count = bench->operations->matrices;
     uint64_t offsets[RESIDUAL_MAX_PROJECTIONS], *next = offsets;
     struct projection_leaf leaves[RESIDUAL_MAX_PROJECTIONS];
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
@@ -770,7 +769,7 @@ static void add_variants(void) {
             continue;
         }
         for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {
-            if (residual_takes(variant, n) && residual_theta(variant, n, NULL) < MANY_PARAMETERS) {
+            if (residual_takes(variant, n) && residual_sizes(variant, n, NULL).theta < MANY_PARAMETERS) {
                 add_variant_case((struct operation_case){
                     .test = &map, .shape = {.residual = variant->name, .streams = n, .batch = 3, .sequence = 2}});
             }

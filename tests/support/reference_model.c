@@ -104,8 +104,8 @@ static struct reference_map map_of(const struct place *place) {
 /* One token's h from its streams. */
 static void make_matrices(const struct place *place, const double *x, double *h) {
     const struct model_config *config = place->model->config;
-    const size_t groups = (size_t)residual_norm_groups(config->residual, config->n_streams);
-    const size_t columns = (size_t)residual_columns(config->residual, config->n_streams);
+    const struct residual_sizes sizes = residual_sizes(config->residual, config->n_streams, NULL);
+    const size_t groups = sizes.norm_groups, columns = sizes.columns;
     const struct reference_map map = map_of(place);
     double squares[STREAMS], *raw = allocate(groups * columns), *z = allocate(groups * columns);
     for (size_t s = 0; s < place->streams; s++) {
@@ -524,7 +524,7 @@ static void reduce(const struct place *place, const double *x, const double *rea
                                         find(model, "ln_f.bias")};
     const size_t width = place->width;
     double statistics[2];
-    if (residual_has_gates(model->config->residual)) {
+    if (residual_has_frame(model->config->residual, "gated")) {
         const struct reference_gates gates = gates_of(place);
         reference_gates_read(&gates, x, top, NULL);
         return;
@@ -589,14 +589,14 @@ double reference_model_loss(const struct reference_model *model, double *logits)
         place.read[token * place.streams] = 1.0;
     }
     embed(&place, streams);
-    if (residual_reads_depth(model->config->residual)) {
+    if (residual_has_frame(model->config->residual, "attnres")) {
         run_over_depth(&place, streams);
     }
-    if (residual_mixes_layers(model->config->residual)) {
+    if (residual_has_frame(model->config->residual, "mudd")) {
         run_multiway(&place, streams);
     }
     for (; place.index < 2 * model->config->n_layer; place.index++) {
-        (residual_has_gates(model->config->residual) ? run_gated_sublayer : run_sublayer)(&place, streams);
+        (residual_has_frame(model->config->residual, "gated") ? run_gated_sublayer : run_sublayer)(&place, streams);
     }
     const double loss = head_loss(&place, streams, logits);
     free(streams);

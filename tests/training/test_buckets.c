@@ -1,6 +1,5 @@
 /* Buckets of the arena: together they are what is trained, and none goes out before all of it is complete. */
 #include "runtime/system/array.h"
-#include "src/model/frozen.h"
 #include "src/model/optimizer.h"
 #include "src/training/data_parallel.h"
 #include "tests/support/small_model.h"

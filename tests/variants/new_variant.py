@@ -119,11 +119,13 @@ def add_all(tree):
     derive(tree, "position_mock_back.cl", "position_rope.cl", "backward ?", "!backward ?")
     insert(tree, "src/operations/kernels.c",
            ("};\n\nstatic struct kernel *kernel_of(",
-            '    {.file = "mock_sign.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(mock_sign)}},\n'),
-           ("};\nstatic const struct {\n    const char *name;\n    const char *turns;", ', {"mock", true, 1e-5}'),
-           ("};\nstatic const struct {\n    const char *name;\n    const char *activation;", ',\n {"mock_turn", "mock_back"}'),
-           ("};\nstatic const char *const activations[]", ',\n {"mock_glu", "mock_silu", true}'),
-           ("};\n\n/* Rows of so many bytes", ', "mock_silu"'))
+            '    {.file = "mock_sign.cl", .constants = "VEC.ARENA ACT", .kernels = {KERNEL(mock_sign)}},\n'),
+           ("};\nstatic const char *const positions[]", ', {"mock", true, 1e-5}'),
+           ("};\nstatic const struct {\n    const char *activation;", ', "mock_back"'),
+           ("};\nstatic const char *const activations[]", ', {"mock_silu", true}'),
+           ("};\n\nbool norm_has_bias", ', "mock_silu"'))
+    insert(tree, "src/operations/policy.h", ('"\n#define POSITION_WORDS', "|mocknorm"), ('"\n#define MLP_WORDS', "|mock_turn"),
+           ('"\n#define ACTIVATION_WORDS', "|mock_glu"), ('"\nenum norm', "|mock_silu"))
 
 
 class Tree:
