@@ -32,16 +32,10 @@ ROW_KERNEL void collapse_forward(__global const act_t *streams, __global const f
     GROUP_SUMS_SCRATCH(scratch, STREAMS);
     const size_t token = get_group_id(0);
     __global const float *small = parameters + small_at;
-#if !PROJECTED
-    UNUSED_POINTER(streams);
-    UNUSED_POINTER(squares);
-    UNUSED_POINTER(z);
-    for (int s = LANE; s < STREAMS; s += LANES) {
-        h[token * H_ROW + s] = 1.0f / (1.0f + exp(-small[s])) + HC_EPS;
-    }
-#else
     float sums[STREAMS];
     CLEAR(float, sums, STREAMS);
+    UNUSED_POINTERS(streams, squares, z);
+#if PROJECTED
     for (int k = LANE; k < ROW_LENGTH; k += LANES) {
         const float x = ACT_LOAD(streams + token * ROW_LENGTH + k);
         for (int s = 0; s < STREAMS; s++) {
@@ -49,12 +43,16 @@ ROW_KERNEL void collapse_forward(__global const act_t *streams, __global const f
         }
     }
     GROUP_SUMS(sums, STREAMS, scratch);
+#endif
     for (int s = LANE; s < STREAMS; s += LANES) {
+        float logit = small[s];
+#if PROJECTED
         const float normal = inverse_of(squares + token * STREAMS) * GROUP_TOTAL(sums, scratch, s);
         z[token * STREAMS + s] = normal;
-        h[token * H_ROW + s] = 1.0f / (1.0f + exp(-small[STREAMS] * normal - small[s])) + HC_EPS;
-    }
+        logit = small[STREAMS] * normal + small[s];
 #endif
+        h[token * H_ROW + s] = 1.0f / (1.0f + exp(-logit)) + HC_EPS;
+    }
 }
 
 /* One work-group a chunk of tokens. d_u [N, C], d_h [N, H_ROW] -> d_streams [N, S, C], r d_z [N, S] for the GEMM
@@ -68,9 +66,7 @@ ROW_KERNEL void collapse_backward(__global const act_t *streams, __global const 
     float d_small[SMALL];
     CLEAR(float, d_small, SMALL);
 #if !PROJECTED
-    UNUSED_POINTER(streams);
-    UNUSED_POINTER(parameters);
-    UNUSED_POINTER(squares);
+    UNUSED_POINTERS(streams, parameters, squares);
     UNUSED_POINTER(z);
     UNUSED_POINTER(d_z);
     for (size_t token = first; token < last; token++) {

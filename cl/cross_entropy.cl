@@ -4,7 +4,7 @@
  *   l = x, or with CAPPED 1  l = s tanh(x / s), s = SOFTCAP, whose slope is 1 - (l / s)^2
  *          or with CAPPED 2  l = s x / sqrt(x^2 + s^2), whose slope is (1 - (l / s)^2)^(3/2)
  *
- * A row is long and its lanes are many, see operations/head.c. On a GPU a lane keeps the highest logit that it has
+ * A row is long and its lanes are many, see operations/ends.c. On a GPU a lane keeps the highest logit that it has
  * met and the sum of exponentials relative to that, so that a row is read once for the loss. For the gradient it is
  * read again, unless that is stored in 16 bits and the row is short enough for KEEPS: then the lanes keep their
  * logits in registers, as distances from the target's in steps of 1/2048, which is less than the gradient's own

@@ -140,9 +140,7 @@ ROW_KERNEL void frame_enter(__global const act_t *x_all, __global float *squares
             y[AT(s, slot)] = ACT_LOAD(x_all + token * ROW_LENGTH + s * CHANNELS + c);
         }
     }
-    UNUSED_POINTER(read);
-    UNUSED_POINTER(squares);
-    UNUSED_POINTER(packed);
+    UNUSED_POINTERS(read, squares, packed);
     UNUSED_POINTER(z);
     enter(y, READ_OF(read, h), token, real, packed + packed_at, parameters + theta_at, parameters + gain_at,
           parameters + bias_at, squares, z, h, normed, statistics, scratch);
@@ -328,9 +326,7 @@ ROW_KERNEL void frame_backward(__global const act_t *x_all, __global const float
     __global float *d_theta = group_rows + ROW * THETA;
     __global float *d_h = group_rows + GROUP_ROWS * THETA + ROW * ROW_SCRATCH, *rms_scale = d_h + H_ROW;
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)];
-    UNUSED_POINTER(d_read);
-    UNUSED_POINTER(squares);
-    UNUSED_POINTER(z_all);
+    UNUSED_POINTERS(d_read, squares, z_all);
     UNUSED_POINTER(packed);
     UNUSED_POINTER(d_z_all);
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));

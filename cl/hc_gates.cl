@@ -13,11 +13,17 @@
  * H_TRANSPOSED, and those that use the depth SUBLAYERS, the model's number of sublayers. A variant defines
  *   void hc_forward(theta, z, h)                        writes all of h
  *   void hc_backward(theta, z, h, d_h, d_z, d_theta)
- * and, where the latter needs an array that is too large for registers, its last argument then, MAP_WORK, the
- * array's floats, and MAP_SPACE, where it is: __local if MAP_LOCAL, the floats of local memory that a token has,
- * are enough, else __private.
+ * Where the latter needs an array that is too large for registers, that is its last argument, in MAP_SPACE, and
+ * MAP_WORK, the array's floats, is defined before this file is included.
  */
 #include "group.cl"
+
+/* __local if the floats of local memory that a token has are enough. */
+#if defined(MAP_WORK) && MAP_WORK <= MAP_LOCAL
+#define MAP_SPACE __local
+#else
+#define MAP_SPACE __private
+#endif
 
 #define GATE_COLUMNS (2 * STREAMS)
 #define SHIFTED      (HC_EPS > 0.0f)

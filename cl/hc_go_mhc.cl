@@ -5,18 +5,11 @@
  * A skew-symmetric, its upper triangle by rows a = alpha_res z + b_res. Rows and columns of Q have length one, so
  * those of res sum to one. Since (I + A) + (I - A) = 2 I, Q = 2 X - I with X = (I + A)^-1.
  */
-#include "hc_gates.cl"
-
-#define BLOCK   2
-#define ORDER   (BLOCK * STREAMS)
-#define ENTRIES (ORDER * ORDER)
-
+#define BLOCK    2
+#define ORDER    (BLOCK * STREAMS)
+#define ENTRIES  (ORDER * ORDER)
 #define MAP_WORK (2 * ENTRIES) /* Q and K, backward */
-#if MAP_WORK <= MAP_LOCAL
-#define MAP_SPACE __local
-#else
-#define MAP_SPACE __private
-#endif
+#include "hc_gates.cl"
 
 /* Local memory can be indexed, so a GPU's loops over what is there need not be unrolled; unrolled, compilers move
  * so many of its loads to the front that registers run out. */

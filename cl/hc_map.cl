@@ -25,9 +25,7 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
     const size_t first = chunk * tokens_per_chunk;
     const size_t last = min((ulong)(first + tokens_per_chunk), tokens);
     __global float *d_theta = partials + chunk * THETA;
-    UNUSED_POINTER(squares);
-    UNUSED_POINTER(z_all);
-    UNUSED_POINTER(d_z_all);
+    UNUSED_POINTERS(squares, z_all, d_z_all);
     for (int k = 0; k < THETA; k++) {
         d_theta[k] = 0.0f;
     }

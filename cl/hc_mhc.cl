@@ -13,18 +13,13 @@
  *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS)   from the second iteration on,
  *   R_i <- R_i / (R_i sum_j K_ij C_j + HC_EPS).
  */
+#define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS) /* struct scaling */
 #include "hc_gates.cl"
 
 #define FACTOR_LIMIT 1e15f
 
 /* Of rows after each iteration and of columns: factors R and C, or potentials r and c. The forward pass needs the
  * last ones only and keeps none, which leaves it in registers. */
-#define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS)
-#if MAP_WORK <= MAP_LOCAL
-#define MAP_SPACE __local
-#else
-#define MAP_SPACE __private
-#endif
 struct scaling {
     float rows[SINKHORN_ITERATIONS][STREAMS];
     float columns[SINKHORN_ITERATIONS][STREAMS];
@@ -49,7 +44,8 @@ INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREA
 /* Entry n of line i: of column i if `columns`, else of row i. */
 #define LINE_ENTRY(matrix, columns, i, n) (matrix)[(columns) ? (n) : (i)][(columns) ? (i) : (n)]
 
-/* Half a step: factors of the columns (or rows) from those of the others. Returns the largest. */
+/* Half a step: factors of the columns (or rows) from those of the others, and with HC_EPS those before. Returns the
+ * largest. */
 INLINED float factors_next(float k[STREAMS][STREAMS], const float others[STREAMS], bool columns,
                            float factors[STREAMS]) {
     float largest = 0.0f;
@@ -58,7 +54,7 @@ INLINED float factors_next(float k[STREAMS][STREAMS], const float others[STREAMS
         EACH(n, STREAMS) {
             sum += LINE_ENTRY(k, columns, i, n) * others[n];
         }
-        factors[i] = 1.0f / sum;
+        factors[i] = SHIFTED ? factors[i] / (factors[i] * sum + HC_EPS) : 1.0f / sum;
         largest = fmax(largest, factors[i]);
     }
     return largest;
@@ -108,61 +104,6 @@ INLINED bool sinkhorn_iterate(bool factors, float matrix[STREAMS][STREAMS], floa
     return largest <= FACTOR_LIMIT;
 }
 
-/* Half a step with HC_EPS. */
-INLINED void shifted_next(float k[STREAMS][STREAMS], const float others[STREAMS], bool columns,
-                          float factors[STREAMS]) {
-    EACH(i, STREAMS) {
-        float sum = 0.0f;
-        EACH(n, STREAMS) {
-            sum += LINE_ENTRY(k, columns, i, n) * others[n];
-        }
-        factors[i] /= factors[i] * sum + HC_EPS;
-    }
-}
-
-/* With HC_EPS: computes K and the factors of the last iteration, and stores the factors of all iterations in `kept`
- * if `keeps`. */
-INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                              float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
-    EACH(j, STREAMS) {
-        float highest = -INFINITY, sum = 0.0f;
-        EACH(i, STREAMS) {
-            highest = fmax(highest, logits[i][j]);
-        }
-        EACH(i, STREAMS) {
-            k[i][j] = exp(logits[i][j] - highest);
-            sum += k[i][j];
-        }
-        EACH(i, STREAMS) {
-            k[i][j] = k[i][j] / sum + HC_EPS;
-        }
-        rows[j] = columns[j] = 1.0f;
-    }
-    for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
-        if (iteration > 0) {
-            shifted_next(k, rows, true, columns);
-        }
-        shifted_next(k, columns, false, rows);
-        scaling_keep(keeps, kept, iteration, rows, columns);
-    }
-}
-
-/* Computes K and the last iteration's factors for this token's logits, or, if it returns false, potentials, and
- * stores the factors or potentials of all iterations in `kept` if `keeps`. */
-INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                      float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
-    if (SHIFTED) {
-        sinkhorn_shifted(logits, k, rows, columns, keeps, kept);
-        return true;
-    }
-    exponentials(logits, k);
-    const bool factors = sinkhorn_iterate(true, k, rows, columns, keeps, kept);
-    if (!factors) {
-        sinkhorn_iterate(false, logits, rows, columns, keeps, kept);
-    }
-    return factors;
-}
-
 /* The matrix after a half-step, of columns or rows, from logits and the potentials of the others: the softmax of
  * its lines. It may take the place of the logits. */
 INLINED void lines_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns,
@@ -181,6 +122,43 @@ INLINED void lines_softmax(float logits[STREAMS][STREAMS], const float others[ST
             LINE_ENTRY(matrix, columns, i, n) /= sum;
         }
     }
+}
+
+/* With HC_EPS: computes K and the factors of the last iteration, and stores the factors of all iterations in `kept`
+ * if `keeps`. */
+INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
+                              float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+    CLEAR(float, rows, STREAMS);
+    lines_softmax(logits, rows, true, k);
+    EACH(i, STREAMS) {
+        EACH(j, STREAMS) {
+            k[i][j] += HC_EPS;
+        }
+        rows[i] = columns[i] = 1.0f;
+    }
+    for (int iteration = 0; iteration < SINKHORN_ITERATIONS; iteration++) {
+        if (iteration > 0) {
+            factors_next(k, rows, true, columns);
+        }
+        factors_next(k, columns, false, rows);
+        scaling_keep(keeps, kept, iteration, rows, columns);
+    }
+}
+
+/* Computes K and the last iteration's factors for this token's logits, or, if it returns false, potentials, and
+ * stores the factors or potentials of all iterations in `kept` if `keeps`. */
+INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
+                      float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+    if (SHIFTED) {
+        sinkhorn_shifted(logits, k, rows, columns, keeps, kept);
+        return true;
+    }
+    exponentials(logits, k);
+    const bool factors = sinkhorn_iterate(true, k, rows, columns, keeps, kept);
+    if (!factors) {
+        sinkhorn_iterate(false, logits, rows, columns, keeps, kept);
+    }
+    return factors;
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {

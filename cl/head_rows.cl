@@ -78,9 +78,7 @@ __kernel void head_rows_forward(__global const act_t *from, __global const float
 __kernel void head_rows_backward(__global const act_t *from, __global const float *table,
                                  __global const float *gains, ulong q_gain_at, ulong k_gain_at,
                                  __global const float *scales, ulong tokens, int sequence, __global act_t *d_all) {
-    UNUSED_POINTER(gains);
-    UNUSED_POINTER(from);
-    UNUSED_POINTER(scales);
+    UNUSED_POINTERS(gains, from, scales);
     const size_t token = get_global_id(0) / TURNED_HEADS;
     const int head = get_global_id(0) % TURNED_HEADS;
     if (token >= tokens) {

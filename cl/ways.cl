@@ -150,9 +150,7 @@ ROW_KERNEL void ways_mix_forward(__global const act_t *states, ulong tokens, int
         ACT_STORE(y[3 * SHARE + slot], stream + at + c);
 #endif
     }
-    UNUSED_POINTER(keys);
-    UNUSED_POINTER(values);
-    UNUSED_POINTER(stream);
+    UNUSED_POINTERS(keys, values, stream);
 }
 
 /* One work-group a token. d_y of queries, keys, values and the stream [N, C] -> d_a [N, row], and d_S_s, which with
@@ -175,9 +173,7 @@ ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, in
         d_y[3 * SHARE + slot] = ACT_LOAD(d_stream + at + c);
 #endif
     }
-    UNUSED_POINTER(d_keys);
-    UNUSED_POINTER(d_values);
-    UNUSED_POINTER(d_stream);
+    UNUSED_POINTERS(d_keys, d_values, d_stream);
     for (int first = 0; first < count; first += TOGETHER) {
         float sums[WAYS * TOGETHER];
         UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {

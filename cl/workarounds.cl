@@ -44,6 +44,10 @@
 #else
 #define UNUSED_POINTER(pointer)
 #endif
+#define UNUSED_POINTERS(a, b, c)                                                                                   \
+    UNUSED_POINTER(a);                                                                                             \
+    UNUSED_POINTER(b);                                                                                             \
+    UNUSED_POINTER(c)
 
 /* NVIDIA's compiler (clang for its targets defines __NVPTX__, its own OpenCL __NV_CL_C_VERSION) makes 16-bit loads
  * and stores of vloada_half4 and vstorea_half4_rte. So fp16 moves between global and private memory as vectors of

@@ -2,7 +2,8 @@
  * head -> loss, and backward. What enter, leave and the final norm do is decided by the frame (frame.h). Decided
  * elsewhere: all buffers' sizes, how many tokens have logits at a time (logit_rows), and whether the activation
  * function's outputs are kept for the backward pass (keeps_activation): gpt_plan.c, with memory; whether
- * hyper-connections are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM: linear.c. */
+ * hyper-connections are fused: frame_is_fused (operations.h); whether bias and GELU are part of a GEMM:
+ * linear.c. */
 #include "src/model/gpt.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"

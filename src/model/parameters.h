@@ -171,8 +171,8 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 
 /* ---- frozen parameters
  *
- * Training leaves those as they are whose names match a pattern (--freeze). They are not in the gradient's norm, and
- * optimizers skip them. Embeddings and weights of whole Linear layers have no gradient
+ * Training leaves those as they are whose names match a pattern (--freeze). They are not in the gradient's norm,
+ * and optimizers skip them. Embeddings and weights of whole Linear layers have no gradient
  * (parameter.without_gradient); gradients of the others are set to 0. */
 
 /* Marks the parameters whose names a regular expression (PCRE2) matches somewhere ("wte|ln_"); NULL or

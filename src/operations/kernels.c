@@ -27,8 +27,8 @@ size_t operations_scratch_bytes(const struct operations *operations) {
 
 /* ---- programs */
 
-/* Norms, kinds of positions, MLPs and activations, in the order of their words in policy.h: a next one is a word, a row
- * and, unless it is there, a file of cl/, <table>_<file>.cl. */
+/* Norms, kinds of positions, MLPs and activations, in the order of their words in policy.h: a next one is a word,
+ * a row and, unless it is there, a file of cl/, <table>_<file>.cl. */
 static const struct {
     const char *file;
     bool has_bias; /* where the model has biases */

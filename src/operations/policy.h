@@ -7,8 +7,8 @@
 #include "runtime/device/compute.h"
 #include "src/variants/residual.h"
 
-/* Norms, kinds of positions, MLPs and activations: words of options, in the order of the tables in kernels.c. GEMMs can
- * compute both GELUs in their epilogue. */
+/* Norms, kinds of positions, MLPs and activations: words of options, in the order of the tables in kernels.c. GEMMs
+ * can compute both GELUs in their epilogue. */
 #define NORM_WORDS       "layernorm|rmsnorm"
 #define POSITION_WORDS   "learned|rope|none"
 #define MLP_WORDS        "gelu|swiglu|relu2"
