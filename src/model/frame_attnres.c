@@ -118,8 +118,8 @@ static struct depth_read read_of(const struct gpt *gpt, int64_t index, const str
                                .scales = state->scales,
                                .weights = state->kept[index].weights,
                                .mixed = state->kept[index].mixed,
-                               .normed = sublayer->branch ? sublayer->mix.normed : gpt->final,
-                               .statistics = sublayer->branch ? sublayer->mix.statistics : gpt->final_statistics};
+                               .normed = sublayer->mix.normed,
+                               .statistics = sublayer->mix.statistics};
 }
 
 static void run_forward(struct gpt *gpt, const struct sublayer *sublayer) {

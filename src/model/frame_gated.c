@@ -192,7 +192,7 @@ static void begin(struct gpt *gpt) {
 }
 
 /* streams -> u [N, C] */
-static void read_streams(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *u) {
+static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct gate_values values = values_of(gpt, sublayer);
     const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
@@ -202,11 +202,7 @@ static void read_streams(struct gpt *gpt, const struct sublayer *sublayer, const
     gates_hidden_forward(operations, tokens, &values);
     linear_multiply(operations, frame_rows(gpt, values.hidden, up.columns), up,
                     frame_rows(gpt, values.logits, up.rows));
-    gates_forward(operations, tokens, &values, u);
-}
-
-static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    read_streams(gpt, sublayer, sublayer->mix.normed);
+    gates_forward(operations, tokens, &values, sublayer->mix.normed);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
@@ -216,7 +212,7 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void top(struct gpt *gpt) {
     frame_set_module(gpt);
-    read_streams(gpt, frame_top(gpt), gpt->final);
+    enter(gpt, frame_top(gpt));
 }
 
 /* ---- backward */

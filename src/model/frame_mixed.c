@@ -41,6 +41,10 @@ static bool reads_own(const struct gpt *gpt) {
     return !gpt->config.read_delay;
 }
 
+static bool reads_last(const struct gpt *gpt) {
+    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
+}
+
 /* The gradient of a sublayer's h. */
 static const struct buffer *d_h_of(const struct gpt *gpt, int64_t sublayer) {
     return reads_own(gpt) && sublayer % 2 ? early_of(gpt)->d_h : gpt->scratch.d_h;
@@ -141,7 +145,7 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const int64_t streams = gpt->config.n_streams;
     const bool is_new = frame_plan_streams(gpt, sublayer);
     if (!sublayer->branch) {
-        stream_reduce_plan(gpt);
+        stream_reduce_plan(gpt, sublayer);
         return;
     }
     sublayer->mix.theta = (struct span){gpt->parameters.weights, sublayer->at->theta};
@@ -206,7 +210,9 @@ static void early_plan(struct gpt *gpt) {
 /* The backward pass reads a sublayer's statistics after those of the layer before were computed again. */
 static void early_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     plan_sublayer(gpt, sublayer);
-    if (!reads_own(gpt)) {
+    if (reads_last(gpt) && !sublayer->branch) {
+        sublayer->mix.h = sublayer[-1].mix.h;
+    } else if (!reads_own(gpt) && sublayer->branch) {
         sublayer->mix.read = sublayer->index > 0 ? sublayer[-1].mix.h : early_of(gpt)->first;
     }
     if (sublayer->branch && sublayer->index >= BRANCHES && gpt->options.mode == GPT_TRAINING &&
@@ -424,10 +430,6 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     }
 }
 
-static bool reads_last(const struct gpt *gpt) {
-    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
-}
-
 /* The fused frame gets the gradient of the last H_pre in scratch.d_h. Otherwise what comes through the norm of the
  * top, if the top reads with H_pre, is left to leave_backward. */
 static void early_top_backward(struct gpt *gpt) {
@@ -458,8 +460,6 @@ static const struct buffer *between_backward(struct gpt *gpt, const struct strea
                                       .norm = gpt_norm(gpt->parameters.gradients, next->at->norm)};
     if (!next->branch) {
         to.read = from->h; /* with last_pre, and else of no consequence */
-        to.norm = gpt_norm(gpt->parameters.weights, next->at->norm);
-        to.statistics = gpt->final_statistics;
         gradients.d_branch = gpt->d_final;
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
     }

@@ -248,9 +248,6 @@ static struct stream_mix mix_of(const struct gpt *gpt, const struct sublayer *su
     } else if (way == VALUES) {
         mix.normed = sublayer->value_input;
         mix.norm = gpt_norm(weights, sublayer->at->value_norm);
-    } else if (!sublayer->branch) {
-        mix.normed = gpt->final;
-        mix.statistics = gpt->final_statistics;
     }
     mix.statistics = layer->statistics[way] ? layer->statistics[way] : mix.statistics;
     return mix;

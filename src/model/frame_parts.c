@@ -89,56 +89,31 @@ void stream_reduce_add_parameters(struct parameter_builder *builder) {
     }
 }
 
-void stream_reduce_plan(struct gpt *gpt) {
+void stream_reduce_plan(struct gpt *gpt, struct sublayer *top) {
     const char *const group = "head";
     if (gpt->operations.shape.collapsed) {
-        gpt->collapse_z = gpt_plan_floats(gpt, group, gpt->config.n_streams);
-        gpt->collapse_h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
+        top->mix.packed = (struct span){gpt->parameters.weights, top->at->projections[0]};
+        top->mix.theta = (struct span){gpt->parameters.weights, top->at->theta};
+        top->mix.z = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+        top->mix.h = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.h_row);
         gpt->d_collapse_z =
             gpt->options.mode == GPT_TRAINING ? gpt_plan_activations(gpt, group, gpt->config.n_streams) : NULL;
     }
-}
-
-static struct final_norm final_norm_of(const struct gpt *gpt) {
-    const struct sublayer *top = frame_top(gpt);
-    return (struct final_norm){top->mix.streams, gpt_norm(gpt->parameters.weights, top->at->norm), gpt->final,
-                               gpt->final_statistics};
-}
-
-/* The streams that are summed with weights, in two parts: the weights, and the sum with its norm. */
-static struct collapse collapse_of(const struct gpt *gpt) {
-    const struct buffer *weights = gpt->parameters.weights;
-    const struct sublayer *top = frame_top(gpt);
-    return (struct collapse){top->mix.streams,          top->mix.squares, {weights, top->at->projections[0]},
-                             {weights, top->at->theta}, gpt->collapse_z,  gpt->collapse_h};
 }
 
 static bool is_last_pre(const struct gpt *gpt) {
     return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
 }
 
-/* With last_pre the weights are those that the frame has set: mix.read. */
-static struct stream_mix weighted_sum_of(const struct gpt *gpt) {
-    struct stream_mix mix = frame_top(gpt)->mix;
-    mix.h = is_last_pre(gpt) ? mix.read : gpt->collapse_h;
-    mix.read = mix.h;
-    mix.norm = gpt_norm(gpt->parameters.weights, frame_top(gpt)->at->norm);
-    mix.normed = gpt->final;
-    mix.statistics = gpt->final_statistics;
-    return mix;
-}
-
 void stream_reduce_forward(struct gpt *gpt) {
-    const struct final_norm final = final_norm_of(gpt);
-    const struct collapse collapse = collapse_of(gpt);
-    const struct stream_mix sum = weighted_sum_of(gpt);
+    const struct stream_mix *mix = &frame_top(gpt)->mix;
     if (gpt->operations.shape.collapsed) {
-        collapse_forward(&gpt->operations, gpt_tokens(gpt), &collapse);
+        collapse_forward(&gpt->operations, gpt_tokens(gpt), mix);
     }
     if (gpt->operations.shape.collapsed || is_last_pre(gpt)) {
-        width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sum);
+        width_mix_forward(&gpt->operations, gpt_tokens(gpt), mix);
     } else {
-        final_norm_forward(&gpt->operations, gpt_tokens(gpt), &final);
+        final_norm_forward(&gpt->operations, gpt_tokens(gpt), mix);
     }
 }
 
@@ -146,32 +121,30 @@ void stream_reduce_backward(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct sublayer_offsets *at = frame_top(gpt)->at;
+    const struct stream_mix *mix = &frame_top(gpt)->mix;
     const struct layer_norm d_norm = gpt_norm(parameters->gradients, at->norm);
     const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
     const size_t row = streams * (size_t)gpt->config.n_embd;
     if (!gpt->operations.shape.collapsed && !is_last_pre(gpt)) {
-        const struct final_norm final = final_norm_of(gpt);
-        final_norm_backward(&gpt->operations, tokens, &final, gpt->d_final, scratch->d_streams, d_norm,
+        final_norm_backward(&gpt->operations, tokens, mix, gpt->d_final, scratch->d_streams, d_norm,
                             parameters->accumulate);
         return;
     }
-    const struct stream_mix sum = weighted_sum_of(gpt);
-    width_mix_backward(&gpt->operations, tokens, &sum, gpt->d_final, scratch->d_normed, scratch->d_h, d_norm,
+    width_mix_backward(&gpt->operations, tokens, mix, gpt->d_final, scratch->d_normed, scratch->d_h, d_norm,
                        parameters->accumulate);
     if (is_last_pre(gpt)) { /* d_streams of zero, since nothing else comes to the streams of the top */
         buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
-        stream_backward(&gpt->operations, tokens, &sum, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
+        stream_backward(&gpt->operations, tokens, mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
         return;
     }
-    const struct collapse collapse = collapse_of(gpt);
-    collapse_backward(&gpt->operations, tokens, &collapse, scratch->d_normed, scratch->d_h,
+    collapse_backward(&gpt->operations, tokens, mix, scratch->d_normed, scratch->d_h,
                       &(struct collapse_gradients){gpt->d_collapse_z,
                                                    scratch->d_streams,
                                                    {parameters->gradients, at->theta}},
                       parameters->accumulate);
     if (!gpt->operations.shape.fixed_top) {
-        linear_matrix_backward(gpt->compute, matrix_of(collapse.streams, 0, tokens, row),
+        linear_matrix_backward(gpt->compute, matrix_of(mix->streams, 0, tokens, row),
                                matrix_of(gpt->d_collapse_z, 0, tokens, streams),
                                matrix_of(parameters->gradients, at->projections[0], row, streams),
                                parameters->accumulate);

@@ -43,8 +43,8 @@ void frame_single_enter_backward(struct gpt *gpt, const struct sublayer *sublaye
 /* Adds the parameters of transformer.hc_head, if there are any. */
 void stream_reduce_add_parameters(struct parameter_builder *builder);
 
-/* Plans what the top keeps beside gpt->final. */
-void stream_reduce_plan(struct gpt *gpt);
+/* Plans what the top keeps beside gpt->final. With last_pre the frame sets its mix.h. */
+void stream_reduce_plan(struct gpt *gpt, struct sublayer *top);
 
 /* The streams of the top -> gpt->final. Launches. */
 void stream_reduce_forward(struct gpt *gpt);

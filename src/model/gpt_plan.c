@@ -111,6 +111,7 @@ static void plan_sublayers(struct gpt *gpt) {
         plan_branch(gpt, sublayer);
     }
     gpt->sublayers[count] = (struct sublayer){.index = count, .at = &parameters->sublayers[count]};
+    gpt->sublayers[count].mix.norm = gpt_norm(parameters->weights, parameters->sublayers[count].norm);
     gpt->frame->plan_sublayer(gpt, &gpt->sublayers[count]);
 }
 
@@ -168,8 +169,9 @@ static size_t logit_rows(const struct gpt *gpt) {
 static void plan_head(struct gpt *gpt) {
     const char *const group = "head";
     struct memory_plan *plan = &gpt->plan;
-    gpt->final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
-    gpt->final_statistics = gpt_plan_floats(gpt, group, 2 * gpt->config.n_streams);
+    struct stream_mix *top = &gpt->sublayers[BRANCHES * gpt->config.n_layer].mix;
+    top->normed = gpt->final = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+    top->statistics = gpt_plan_floats(gpt, group, 2 * gpt->config.n_streams);
     gpt->losses = gpt_plan_floats(gpt, group, 1);
     gpt->logit_rows = logit_rows(gpt);
     const uint64_t logits = gpt->logit_rows * gpt->vocabulary;

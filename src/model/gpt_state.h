@@ -139,12 +139,11 @@ struct gpt {
     struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last has the output streams only, and no branch */
     struct gpt_scratch scratch;
     const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
-    struct projection_table projections;           /* where these come from, of all sublayers */
-    const struct buffer *final, *final_statistics; /* [N, C] after ln_f */
+    struct projection_table projections; /* where these come from, of all sublayers */
+    const struct buffer *final;          /* [N, C] after ln_f, the normed of the top */
     const struct buffer *d_final;
-    const struct buffer *collapse_z, *collapse_h; /* [N, S], [N, S (S + 2)], with stream_reduce = head */
-    const struct buffer *d_collapse_z;            /* [N, S] */
-    const struct buffer *logits;                  /* [logit_rows, V] */
+    const struct buffer *d_collapse_z; /* [N, S] with stream_reduce = head */
+    const struct buffer *logits;       /* [logit_rows, V] */
     const struct buffer *d_logits; /* [logit_rows, V] in the activations' type; in fp32 the same buffer as logits */
     size_t logit_rows;             /* tokens whose logits are in memory at once */
     const struct buffer *losses;   /* [N] */

@@ -96,21 +96,21 @@ static size_t norms(const struct operations *operations) {
     return operations->shape.norm_sum ? (size_t)operations->shape.streams : 1;
 }
 
-void final_norm_forward(struct operations *operations, size_t tokens, const struct final_norm *final) {
+void final_norm_forward(struct operations *operations, size_t tokens, const struct stream_mix *top) {
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
-    RUN_ROWS(final_norm_forward, tokens, ARG_IN(final->streams, tokens * count * channels),
-             ARG_SPAN_IN(final->norm.gain, channels), ARG_U64(final->norm.bias.offset),
-             ARG_OUT(final->output, tokens * channels), ARG_OUT(final->statistics, 2 * tokens * norms(operations)));
+    RUN_ROWS(final_norm_forward, tokens, ARG_IN(top->streams, tokens * count * channels),
+             ARG_SPAN_IN(top->norm.gain, channels), ARG_U64(top->norm.bias.offset),
+             ARG_OUT(top->normed, tokens * channels), ARG_OUT(top->statistics, 2 * tokens * norms(operations)));
 }
 
-void final_norm_backward(struct operations *operations, size_t tokens, const struct final_norm *final,
-                         const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
+void final_norm_backward(struct operations *operations, size_t tokens, const struct stream_mix *top,
+                         const struct buffer *d_normed, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate) {
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
-    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(final->streams, tokens * count * channels),
-             ARG_SPAN_IN(final->norm.gain, channels), ARG_IN(final->statistics, 2 * tokens * norms(operations)),
-             ARG_IN(d_output, tokens * channels), ARG_U64(tokens), ARG_OUT(d_streams, tokens * count * channels),
+    RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(top->streams, tokens * count * channels),
+             ARG_SPAN_IN(top->norm.gain, channels), ARG_IN(top->statistics, 2 * tokens * norms(operations)),
+             ARG_IN(d_normed, tokens * channels), ARG_U64(tokens), ARG_OUT(d_streams, tokens * count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
@@ -118,17 +118,17 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
 }
 
 /* With shape.fixed_top there are no projections: w, z, squares and d_z are not touched. */
-void collapse_forward(struct operations *operations, size_t tokens, const struct collapse *collapse) {
+void collapse_forward(struct operations *operations, size_t tokens, const struct stream_mix *top) {
     const bool fixed = operations->shape.fixed_top;
     const size_t streams = (size_t)operations->shape.streams;
     const size_t row = streams * (size_t)operations->shape.channels, squares = fixed ? 0 : tokens * streams;
-    RUN_ROWS(collapse_forward, tokens, ARG_IN(collapse->streams, fixed ? 0 : tokens * row),
-             ARG_SPAN_IN(fixed ? collapse->small : collapse->w, fixed ? streams : row * streams + streams + 1),
-             ARG_U64(collapse->small.offset), ARG_IN(collapse->squares, squares), ARG_OUT(collapse->z, squares),
-             ARG_OUT(collapse->h, tokens * streams));
+    RUN_ROWS(collapse_forward, tokens, ARG_IN(top->streams, fixed ? 0 : tokens * row),
+             ARG_SPAN_IN(fixed ? top->theta : top->packed, fixed ? streams : row * streams + streams + 1),
+             ARG_U64(top->theta.offset), ARG_IN(top->squares, squares), ARG_OUT(top->z, squares),
+             ARG_OUT(top->h, tokens * streams));
 }
 
-void collapse_backward(struct operations *operations, size_t tokens, const struct collapse *collapse,
+void collapse_backward(struct operations *operations, size_t tokens, const struct stream_mix *top,
                        const struct buffer *d_u, const struct buffer *d_h,
                        const struct collapse_gradients *gradients, bool accumulate) {
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
@@ -136,10 +136,10 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
     const size_t streams = (size_t)operations->shape.streams, channels = (size_t)operations->shape.channels;
     const size_t row = streams * channels, small = fixed ? streams : streams + 1;
     const size_t squares = fixed ? 0 : tokens * streams;
-    RUN_ROWS(collapse_backward, chunks.chunks, ARG_IN(collapse->streams, fixed ? 0 : tokens * row),
-             ARG_SPAN_IN(fixed ? collapse->small : collapse->w, fixed ? 0 : row * streams + 1),
-             ARG_U64(collapse->small.offset), ARG_IN(collapse->squares, squares), ARG_IN(collapse->z, squares),
-             ARG_IN(collapse->h, tokens * streams), ARG_IN(d_h, tokens * streams), ARG_IN(d_u, tokens * channels),
+    RUN_ROWS(collapse_backward, chunks.chunks, ARG_IN(top->streams, fixed ? 0 : tokens * row),
+             ARG_SPAN_IN(fixed ? top->theta : top->packed, fixed ? 0 : row * streams + 1),
+             ARG_U64(top->theta.offset), ARG_IN(top->squares, squares), ARG_IN(top->z, squares),
+             ARG_IN(top->h, tokens * streams), ARG_IN(d_h, tokens * streams), ARG_IN(d_u, tokens * channels),
              ARG_U64(tokens), ARG_OUT(gradients->d_z, squares), ARG_OUT(gradients->d_streams, tokens * row),
              ARG_OUT(&operations->partials, chunks.chunks * small));
     add_partials(operations, chunks.chunks, small,

@@ -459,26 +459,17 @@ void dropout_apply(struct operations *operations, size_t rows, size_t width, str
 
 /* ---- output layer ("head") */
 
-/* y = LN(sum_s x_s), or with shape.norm_sum y = sum_s LN(x_s). */
-struct final_norm {
-    const struct buffer *streams; /* [N, S, C] */
-    struct layer_norm norm;
-    const struct buffer *output;     /* [N, C] */
-    const struct buffer *statistics; /* [N, norms, 2], one norm or one of each stream: mean and 1/deviation */
-};
-
-void final_norm_forward(struct operations *operations, size_t tokens, const struct final_norm *final);
-void final_norm_backward(struct operations *operations, size_t tokens, const struct final_norm *final,
-                         const struct buffer *d_output, const struct buffer *d_streams, struct layer_norm gradients,
+/* normed [N, C] = LN(sum_s x_s), or with shape.norm_sum sum_s LN(x_s), whose statistics are [N, S, 2]. */
+void final_norm_forward(struct operations *operations, size_t tokens, const struct stream_mix *top);
+void final_norm_backward(struct operations *operations, size_t tokens, const struct stream_mix *top,
+                         const struct buffer *d_normed, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate);
 
-/* The collapse of the streams with weights of their own (shape.collapsed). */
-struct collapse {
-    const struct buffer *streams, *squares; /* [N, S, C], [N, S] */
-    struct span w, small;                   /* w_pre [S C, S]; b_pre [S] and alpha_pre behind it; with
-                                               shape.fixed_top b_pre alone, and no z, squares and d_z */
-    const struct buffer *z, *h;             /* [N, S]; [N, h_row], of which the first S numbers are the weights */
-};
+/* The collapse of the streams with weights of their own (shape.collapsed): z [N, S], and the weights, the first S
+ * numbers of rows of h; width_mix_forward then makes norm(sum_s h_s x_s) of them. Of `top`, packed is w_pre
+ * [S C, S] as it is in the arena, and theta b_pre [S] with alpha_pre behind it; with shape.fixed_top b_pre alone,
+ * and no z, squares and d_z. */
+void collapse_forward(struct operations *operations, size_t tokens, const struct stream_mix *top);
 
 /* What collapse_backward writes. */
 struct collapse_gradients {
@@ -487,12 +478,9 @@ struct collapse_gradients {
     struct span d_small;
 };
 
-/* z and the weights in h. width_mix_forward then makes norm(sum_s h_s x_s) of them. */
-void collapse_forward(struct operations *operations, size_t tokens, const struct collapse *collapse);
-
 /* After width_mix_backward, from its d_u [N, C] and d_h [N, h_row]. The gradient of w is left to a GEMM: streams^T
  * d_z. */
-void collapse_backward(struct operations *operations, size_t tokens, const struct collapse *collapse,
+void collapse_backward(struct operations *operations, size_t tokens, const struct stream_mix *top,
                        const struct buffer *d_u, const struct buffer *d_h,
                        const struct collapse_gradients *gradients, bool accumulate);
 

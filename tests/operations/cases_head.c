@@ -46,18 +46,20 @@ static void final_norm_reference(struct bench *bench) {
     }
 }
 
-static struct final_norm final_of(const struct bench *bench) {
-    return (struct final_norm){bench_buffer(bench, "streams"), case_norm_weights(bench), bench_buffer(bench, "y"),
-                               bench_buffer(bench, "statistics")};
+static struct stream_mix final_of(const struct bench *bench) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .norm = case_norm_weights(bench),
+                               .normed = bench_buffer(bench, "y"),
+                               .statistics = bench_buffer(bench, "statistics")};
 }
 
 static void run_final_norm_forward(struct bench *bench) {
-    const struct final_norm final = final_of(bench);
+    const struct stream_mix final = final_of(bench);
     final_norm_forward(bench->operations, bench->token_count, &final);
 }
 
 static void run_final_norm_backward(struct bench *bench) {
-    const struct final_norm final = final_of(bench);
+    const struct stream_mix final = final_of(bench);
     final_norm_backward(bench->operations, bench->token_count, &final, bench_derivative(bench, "y"),
                         bench_derivative(bench, "streams"), case_norm_gradients(bench), bench->accumulate);
 }
@@ -126,16 +128,19 @@ static void collapse_reference(struct bench *bench) {
     }
 }
 
-static struct collapse collapse_of(const struct bench *bench, const struct buffer *h) {
-    return (struct collapse){bench_buffer(bench, "streams"), bench_buffer(bench, "squares"),
-                             case_weights(bench, "w"),       case_weights(bench, "small"),
-                             bench_buffer(bench, "z"),       h};
+static struct stream_mix collapse_of(const struct bench *bench, const struct buffer *h) {
+    return (struct stream_mix){.streams = bench_buffer(bench, "streams"),
+                               .squares = bench_buffer(bench, "squares"),
+                               .packed = case_weights(bench, "w"),
+                               .theta = case_weights(bench, "small"),
+                               .z = bench_buffer(bench, "z"),
+                               .h = h};
 }
 
 static void run_collapse_forward(struct bench *bench) {
     const size_t streams = bench->streams, h_row = bench->operations->h_row;
     const struct buffer *h = bench_scratch(bench, bench->token_count * h_row);
-    const struct collapse collapse = collapse_of(bench, h);
+    const struct stream_mix collapse = collapse_of(bench, h);
     collapse_forward(bench->operations, bench->token_count, &collapse);
     for (size_t token = 0; token < bench->token_count; token++) {
         bench_copy(bench, h, token * h_row, bench_buffer(bench, "p"), token * streams, streams);
@@ -161,7 +166,7 @@ static void upload_d_p(struct bench *bench, const struct buffer *d_h) {
 static void run_collapse_backward(struct bench *bench) {
     const size_t n = bench->token_count, streams = bench->streams, h_row = bench->operations->h_row;
     const struct buffer *h = bench_scratch(bench, n * h_row), *d_h = bench_scratch(bench, n * h_row);
-    const struct collapse collapse = collapse_of(bench, h);
+    const struct stream_mix collapse = collapse_of(bench, h);
     for (size_t token = 0; token < n; token++) {
         bench_copy(bench, bench_buffer(bench, "p"), token * streams, h, token * h_row, streams);
     }
