@@ -68,7 +68,7 @@ static void step_group(struct gpt *gpt, const struct optimizer_settings *setting
     const struct optimizer_range part = {low,
                                          high - low,
                                          {range.states_first[0] + before, range.states_first[1] + second}};
-    const struct adamw_settings step = {
+    const struct update_settings step = {
         .rate = (float)optimizer_rate_of(settings, iteration, group.highest),
         .beta1 = (float)settings->beta1,
         .beta2 = (float)settings->beta2,
@@ -80,7 +80,7 @@ static void step_group(struct gpt *gpt, const struct optimizer_settings *setting
         .key = rounding_key(gpt, iteration),
         .centre = group.to_one ? 1.0f : 0.0f,
     };
-    const struct adamw_arenas arenas = {
+    const struct update_arenas arenas = {
         .weights = parameters->weights,
         .gradients = parameters->gradients,
         .weights_lowp = parameters->weights_lowp,

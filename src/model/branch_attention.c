@@ -1,7 +1,7 @@
 /* Attention: qkv = normed W_attn^T, y = softmax(q k^T / sqrt(D)) v for each of H query heads, output = y W_proj^T.
  * Queries, keys and values may have inputs of their own. Query heads may share key and value heads (struct
  * head_shape). Before, q and k may be normed and turned: RoPE. */
-#include "src/model/gpt_state.h"
+#include "src/model/gpt.h"
 #include "src/model/linear.h"
 
 static void add_parameters(struct parameter_builder *builder, struct sublayer_offsets *at) {

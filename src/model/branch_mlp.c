@@ -1,6 +1,6 @@
 /* MLP with M hidden channels: output = f(normed W_fc^T) W_proj^T; or, gated, (f(normed W_gate^T) * (normed W_fc^T))
  * W_proj^T, where one GEMM computes both input projections. f is the activation of operations.h. */
-#include "src/model/gpt_state.h"
+#include "src/model/gpt.h"
 #include "src/model/linear.h"
 
 static bool is_gated(const struct gpt *gpt) {

@@ -17,11 +17,6 @@
 
 enum { DOWN, UP, POST }; /* places in sublayer_offsets.projections */
 
-/* What the forward pass keeps of a sublayer, or of the top; shapes in channel_gates.h. */
-struct kept {
-    const struct buffer *y, *hidden, *post, *logits;
-};
-
 struct gated_state {
     struct operations *operations;
     const struct buffer *packed;   /* matrices of all sublayers and of the top, as GEMMs read them */
@@ -29,7 +24,7 @@ struct gated_state {
     const struct buffer *d_packed; /* gradients of the first part of each: [rows.y, S C] */
     const struct buffer *d_gates;  /* [N, S C]: gradients of logits, then those of v; or the gates themselves */
     const struct buffer *d_hidden, *d_y, *d_post;
-    struct kept kept[]; /* 2 n_layer + 1 */
+    struct gate_values values[]; /* of 2 n_layer + 1 sublayers, the top included */
 };
 
 static struct gated_state *state_of(const struct gpt *gpt) {
@@ -86,7 +81,7 @@ static size_t row_length(const struct gpt *gpt) {
 
 static void plan(struct gpt *gpt) {
     const size_t sublayers = BRANCHES * (size_t)gpt->config.n_layer + 1;
-    struct gated_state *state = memory_zeroed(1, sizeof *state + sublayers * sizeof *state->kept);
+    struct gated_state *state = memory_zeroed(1, sizeof *state + sublayers * sizeof *state->values);
     gpt->frame_state = state;
     state->packed = memory_plan_add(&gpt->plan, "weights", sublayers * gates_packed_elements(&gpt->operations),
                                     gpt->options.type);
@@ -103,17 +98,20 @@ static bool keeps_gates(const struct gpt *gpt) {
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const char *const group = "hyper-connection matrices";
     const struct gate_rows rows = gate_rows(&gpt->operations.shape);
-    struct kept *kept = &state_of(gpt)->kept[sublayer->index];
+    struct gate_values *values = &state_of(gpt)->values[sublayer->index];
     const bool is_top = !sublayer->branch, shares = is_top ? gpt_shares_streams(gpt) : !keeps_gates(gpt);
     frame_plan_streams(gpt, sublayer);
     if (sublayer->index >= BRANCHES && shares) {
-        *kept = kept[-BRANCHES];
-        return;
+        *values = values[-BRANCHES];
+    } else {
+        values->y = gpt_plan_floats(gpt, group, (int64_t)rows.y);
+        values->hidden = gpt_plan_activations(gpt, group, (int64_t)rows.hidden);
+        values->post = gpt_plan_floats(gpt, group, gpt->config.n_streams);
+        values->logits = gpt_plan_activations(gpt, group, (int64_t)row_length(gpt));
     }
-    kept->y = gpt_plan_floats(gpt, group, (int64_t)rows.y);
-    kept->hidden = gpt_plan_activations(gpt, group, (int64_t)rows.hidden);
-    kept->post = gpt_plan_floats(gpt, group, gpt->config.n_streams);
-    kept->logits = gpt_plan_activations(gpt, group, (int64_t)row_length(gpt));
+    values->gain = (struct span){gpt->parameters.weights, sublayer->at->rms_gain};
+    values->streams = sublayer->mix.streams;
+    values->squares = sublayer->mix.squares;
 }
 
 static void plan_scratch(struct gpt *gpt) {
@@ -143,6 +141,7 @@ static int create(struct gpt *gpt) {
     struct gate_leaves *leaves = memory_zeroed(state->table.count, sizeof *leaves);
     for (size_t i = 0; i < state->table.count; i++) {
         const struct sublayer_offsets *at = gpt->sublayers[i].at;
+        state->values[i].output = gpt->sublayers[i].mix.output;
         leaves[i] = (struct gate_leaves){at->rms_gain, at->projections[DOWN], at->projections[UP],
                                          gpt->sublayers[i].branch ? at->projections[POST] : GATES_NO_POST,
                                          i * gates_packed_elements(&gpt->operations)};
@@ -156,16 +155,8 @@ static int create(struct gpt *gpt) {
 
 /* ---- forward */
 
-static struct gate_values values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct kept *kept = &state_of(gpt)->kept[sublayer->index];
-    return (struct gate_values){.gain = {gpt->parameters.weights, sublayer->at->rms_gain},
-                                .streams = sublayer->mix.streams,
-                                .squares = sublayer->mix.squares,
-                                .y = kept->y,
-                                .hidden = kept->hidden,
-                                .post = kept->post,
-                                .logits = kept->logits,
-                                .output = sublayer->mix.output};
+static const struct gate_values *values_of(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return &state_of(gpt)->values[sublayer->index];
 }
 
 /* Its packed matrices: [rows.y, S C], and [S C, rows.hidden]. */
@@ -184,30 +175,29 @@ static struct matrix packed_up(const struct gpt *gpt, const struct sublayer *sub
  * packed. */
 static void begin(struct gpt *gpt) {
     const struct gated_state *state = state_of(gpt);
-    const struct gate_values first = values_of(gpt, gpt->sublayers);
     if (gpt->pass.cache != CACHE_STEP) {
         gates_pack(&gpt->operations, gpt->parameters.weights, state->table, state->packed);
     }
-    gates_begin(&gpt->operations, gpt_tokens(gpt), &first);
+    gates_begin(&gpt->operations, gpt_tokens(gpt), state->values);
 }
 
 /* streams -> u [N, C] */
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
-    const struct gate_values values = values_of(gpt, sublayer);
+    const struct gate_values *values = values_of(gpt, sublayer);
     const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
     const size_t tokens = gpt_tokens(gpt);
-    linear_multiply(operations, frame_rows(gpt, values.streams, in.columns), in,
-                    frame_rows(gpt, values.y, in.rows));
-    gates_hidden_forward(operations, tokens, &values);
-    linear_multiply(operations, frame_rows(gpt, values.hidden, up.columns), up,
-                    frame_rows(gpt, values.logits, up.rows));
-    gates_forward(operations, tokens, &values, sublayer->mix.normed);
+    linear_multiply(operations, frame_rows(gpt, values->streams, in.columns), in,
+                    frame_rows(gpt, values->y, in.rows));
+    gates_hidden_forward(operations, tokens, values);
+    linear_multiply(operations, frame_rows(gpt, values->hidden, up.columns), up,
+                    frame_rows(gpt, values->logits, up.rows));
+    gates_forward(operations, tokens, values, sublayer->mix.normed);
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gate_values values = values_of(gpt, sublayer);
-    gates_leave(&gpt->operations, gpt_tokens(gpt), &values, sublayer[1].mix.streams, sublayer[1].mix.squares);
+    const struct gate_values *values = values_of(gpt, sublayer);
+    gates_leave(&gpt->operations, gpt_tokens(gpt), values, sublayer[1].mix.streams, sublayer[1].mix.squares);
 }
 
 static void top(struct gpt *gpt) {
@@ -228,34 +218,33 @@ static bool joins(const struct gpt *gpt, const struct sublayer *before) {
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_u) {
     struct operations *operations = &gpt->operations;
     const struct gated_state *state = state_of(gpt);
-    const struct gate_values values = values_of(gpt, sublayer);
+    const struct gate_values *values = values_of(gpt, sublayer);
     const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
     const struct buffer *gradients = gpt->parameters.gradients;
     const size_t tokens = gpt_tokens(gpt), rank = (size_t)gates_rank(&operations->shape);
     const bool is_top = !sublayer->branch, joined = sublayer->index > 0 && joins(gpt, sublayer - 1);
-    const struct gate_values before = joined ? values_of(gpt, sublayer - 1) : values;
-    gates_backward(operations, tokens, &values, d_u, state->d_gates,
+    gates_backward(operations, tokens, values, d_u, state->d_gates,
                    (struct span){gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
     /* logits = hidden up */
     const struct matrix d_logits = frame_rows(gpt, state->d_gates, up.rows);
     linear_input_backward(gpt->compute, d_logits, up, frame_rows(gpt, state->d_hidden, up.columns), false);
-    linear_matrix_backward(gpt->compute, (struct matrix){values.hidden, 0, tokens, rank, up.columns}, d_logits,
+    linear_matrix_backward(gpt->compute, (struct matrix){values->hidden, 0, tokens, rank, up.columns}, d_logits,
                            matrix_of(gradients, sublayer->at->projections[UP], rank, up.rows),
                            gpt->parameters.accumulate);
-    gates_hidden_backward(operations, tokens, &values, state->d_hidden, is_top ? NULL : state->d_post, state->d_y);
+    gates_hidden_backward(operations, tokens, values, state->d_hidden, is_top ? NULL : state->d_post, state->d_y);
     /* y = streams in; d_gates becomes that part of the normalised streams' gradient which comes through y */
     const struct matrix d_y = frame_rows(gpt, state->d_y, in.rows);
     linear_input_backward(gpt->compute, d_y, in, frame_rows(gpt, state->d_gates, in.columns), false);
-    linear_matrix_backward(gpt->compute, d_y, frame_rows(gpt, values.streams, in.columns),
+    linear_matrix_backward(gpt->compute, d_y, frame_rows(gpt, values->streams, in.columns),
                            matrix_of(state->d_packed, (size_t)sublayer->index * in.rows * in.columns, in.rows,
                                      in.columns),
                            false);
-    gates_streams_backward(operations, tokens, &values,
+    gates_streams_backward(operations, tokens, values,
                            &(struct gate_gradients){.d_packed = state->d_gates,
                                                     .d_u = d_u,
                                                     .d_streams = gpt->scratch.d_streams,
                                                     .is_top = is_top,
-                                                    .before = joined ? &before : NULL,
+                                                    .before = joined ? values_of(gpt, sublayer - 1) : NULL,
                                                     .d_output = gpt->scratch.d_output,
                                                     .d_post = state->d_post});
 }
@@ -275,9 +264,9 @@ static void top_backward(struct gpt *gpt) {
 }
 
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gate_values values = values_of(gpt, sublayer);
+    const struct gate_values *values = values_of(gpt, sublayer);
     if (!joins(gpt, sublayer)) {
-        gates_leave_backward(&gpt->operations, gpt_tokens(gpt), &values, gpt->scratch.d_streams,
+        gates_leave_backward(&gpt->operations, gpt_tokens(gpt), values, gpt->scratch.d_streams,
                              gpt->scratch.d_output, state_of(gpt)->d_post);
     }
     return gpt->scratch.d_output;
@@ -301,12 +290,12 @@ static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value
     if (!keeps_gates(gpt)) {
         return 0;
     }
-    gates_open(state->operations, gpt_tokens(gpt), state->kept[sublayer].logits, state->d_gates);
+    gates_open(state->operations, gpt_tokens(gpt), state->values[sublayer].logits, state->d_gates);
     values[0] = (struct frame_value){.buffer = state->d_gates,
                                      .row = row_length(gpt),
                                      .rank = 2,
                                      .shape = {streams, (uint64_t)gpt->config.n_embd}};
-    values[1] = (struct frame_value){.buffer = state->kept[sublayer].post,
+    values[1] = (struct frame_value){.buffer = state->values[sublayer].post,
                                      .row = streams,
                                      .rank = 1,
                                      .shape = {streams, 1}};

@@ -139,7 +139,7 @@ static void plan(struct gpt *gpt) {
         }
         layer->values.sizes = sizes;
         layer->packed_at = state->packed_elements;
-        state->packed_elements += ways_packed_elements(&gpt->operations.shape, index);
+        state->packed_elements += sizes.hidden_row * ((size_t)width + sizes.weights_row); /* w_1, then w_2 */
         if (index == 0 || !shares) {
             const struct way_sizes rows = shares ? most : sizes;
             layer->values.scales = gpt_plan_floats(gpt, group, 1);

@@ -1,7 +1,7 @@
 /* What several frames share. */
 #pragma once
 
-#include "src/model/gpt_state.h"
+#include "src/model/gpt.h"
 #include "src/model/linear.h"
 
 /* Adds the norm of the branch, ln_1 or ln_2, or of the top, ln_f. */
@@ -23,11 +23,6 @@ static inline const struct sublayer *frame_top(const struct gpt *gpt) {
 /* A row of a buffer for each token. */
 static inline struct matrix frame_rows(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
     return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
-}
-
-/* Names what is launched next, for profiles. */
-static inline void frame_set_module(struct gpt *gpt) {
-    compute_set_module(gpt->compute, "hyper-connections");
 }
 
 /* Backward passes around a branch that reads a single stream x through its norm and is added to it, with d_stream

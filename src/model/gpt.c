@@ -159,13 +159,9 @@ static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
     drop(gpt, sublayer, sublayer->mix.output);
 }
 
-static void set_frame_module(struct gpt *gpt) {
-    compute_set_module(gpt->compute, "hyper-connections");
-}
-
 /* A sublayer, up to its frame's leave unless the caller needs no streams behind it. */
 static void sublayer_forward(struct gpt *gpt, const struct sublayer *sublayer, bool leaves) {
-    set_frame_module(gpt);
+    frame_set_module(gpt);
     gpt->frame->enter(gpt, sublayer);
     /* with --recompute streams are overwritten later */
     if (gpt->pass.observe && sublayer->gram && !gpt->recomputes) {
@@ -173,7 +169,7 @@ static void sublayer_forward(struct gpt *gpt, const struct sublayer *sublayer, b
     }
     branch_forward(gpt, sublayer);
     if (leaves && gpt->frame->leave) {
-        set_frame_module(gpt);
+        frame_set_module(gpt);
         gpt->frame->leave(gpt, sublayer);
     }
 }
@@ -186,7 +182,7 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt), sublayer->mix.streams,
                       sublayer->mix.squares);
     if (gpt->frame->begin) {
-        set_frame_module(gpt);
+        frame_set_module(gpt);
         gpt->frame->begin(gpt);
     }
     for (; sublayer->branch; sublayer++) {
@@ -286,7 +282,7 @@ static void notify(const struct gpt *gpt, const struct gpt_listener *listener, i
 /* Completes the gradients of a sublayer, or with NULL of all. */
 static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (gpt->frame->finish_backward) {
-        set_frame_module(gpt);
+        frame_set_module(gpt);
         gpt->frame->finish_backward(gpt, sublayer);
     }
 }
@@ -303,14 +299,14 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
                            const struct gpt_listener *listener) {
     const bool completes_next = gpt->frame->completes_next;
     for (int i = BRANCHES - 1; i >= 0; i--) {
-        set_frame_module(gpt);
+        frame_set_module(gpt);
         const struct buffer *d_output = gpt->frame->leave_backward(gpt, &layer[i]);
         if (completes_next) {
             complete(gpt, &layer[i + 1], listener);
         }
         drop(gpt, &layer[i], d_output);
         layer[i].branch->backward(gpt, &layer[i], d_output);
-        set_frame_module(gpt);
+        frame_set_module(gpt);
         gpt->frame->enter_backward(gpt, &layer[i]);
         if (!completes_next || layer[i].index == 0) {
             complete(gpt, &layer[i], listener);

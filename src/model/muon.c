@@ -184,17 +184,18 @@ static void step_matrices(struct gpt *gpt, const struct optimizer_settings *sett
     const struct parameters *parameters = &gpt->parameters;
     const struct muon_scratch *scratch = gpt->scratch.of_optimizer;
     const bool has_decay = settings->muon_weight_decay >= 0.0, is_original = settings->muon_scale == MUON_ORIGINAL;
-    const struct muon_arenas arenas = {.weights = parameters->weights,
-                                       .gradients = parameters->gradients,
-                                       .momentum = parameters->states[0],
-                                       .weights_lowp = parameters->weights_lowp};
-    struct muon_settings step = {.momentum = (float)settings->muon_momentum,
-                                 .rate =
-                                     (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
-                                 .decay = (float)(has_decay ? settings->muon_weight_decay : settings->weight_decay),
-                                 .clip = (float)settings->grad_clip,
-                                 .unscale = 1.0f / gpt->loss_scale.scale,
-                                 .key = rounding_key(gpt, iteration)};
+    const struct update_arenas arenas = {.weights = parameters->weights,
+                                         .gradients = parameters->gradients,
+                                         .first_moments = parameters->states[0],
+                                         .weights_lowp = parameters->weights_lowp};
+    struct update_settings step = {.momentum = (float)settings->muon_momentum,
+                                   .rate =
+                                       (float)optimizer_rate_of(settings, iteration, settings->muon_learning_rate),
+                                   .decay =
+                                       (float)(has_decay ? settings->muon_weight_decay : settings->weight_decay),
+                                   .clip = (float)settings->grad_clip,
+                                   .unscale = 1.0f / gpt->loss_scale.scale,
+                                   .key = rounding_key(gpt, iteration)};
     float coefficients[3];
     read_coefficients(settings->muon_coefficients, coefficients);
     size_t count;

@@ -4,14 +4,6 @@
 
 #include "src/operations/operations.h"
 
-struct muon_settings {
-    float momentum, rate, decay;
-    float scale;   /* of the orthogonal matrix */
-    float clip;    /* largest global norm; 0: none */
-    float unscale; /* as in adamw_settings, as is the key */
-    uint64_t key;
-};
-
 enum { MUON_MOST_MATRICES = 64 }; /* in a batch */
 
 /* Matrices [rows, columns] in the arena, and in the state. If there are several, rows * columns is a multiple of
@@ -20,11 +12,6 @@ struct muon_batch {
     size_t rows, columns, count;
     uint64_t first[MUON_MOST_MATRICES]; /* elements in the arena, ascending */
     uint64_t state_shift;               /* from a place in the arena to that in the state, modulo 2^64 */
-};
-
-struct muon_arenas {
-    const struct buffer *weights, *gradients, *momentum; /* momentum: of shape.moments */
-    const struct buffer *weights_lowp;                   /* as in adamw_arenas */
 };
 
 /* Buffers of a batch, of shape.muon_type if nothing else is said. n: elements of all its matrices; m: their
@@ -41,8 +28,8 @@ struct muon_scratch {
 
 /* Updates the momentum; x[0] [matrices, rows, columns] becomes what the iterations begin with. norm [1]: the
  * gradients' global norm, unscaled. If it is not finite the momentum stays, and x[0] is zero. */
-void muon_begin(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
-                const struct muon_settings *settings, const struct muon_scratch *scratch,
+void muon_begin(struct operations *operations, const struct update_arenas *arenas, const struct muon_batch *batch,
+                const struct update_settings *settings, const struct muon_scratch *scratch,
                 const struct buffer *norm);
 
 /* Whether newton_schulz multiplies Gram matrices for a few steps, instead of X. */
@@ -59,5 +46,5 @@ double newton_schulz_flops(enum element_type type, size_t rows, size_t columns, 
 
 /* Updates the weights, and weights_lowp, by x [matrices, rows, columns], float. If `norm` is not finite they
  * stay. */
-void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
-              const struct muon_settings *settings, const struct buffer *x, const struct buffer *norm);
+void muon_end(struct operations *operations, const struct update_arenas *arenas, const struct muon_batch *batch,
+              const struct update_settings *settings, const struct buffer *x, const struct buffer *norm);

@@ -510,17 +510,20 @@ void norm_total(struct operations *operations, const struct buffer *x, size_t co
 /* out = sum of squares of the `count` elements at x; x.offset and count are multiples of 64. */
 void square_total(struct operations *operations, struct span x, size_t count, struct span out);
 
-struct adamw_settings {
-    float rate, beta1, beta2, decay, epsilon;
+/* Of a step; the last ones are of AdamW or of Muon (muon.h) alone. */
+struct update_settings {
+    float rate, decay;
     float clip;    /* largest global norm; 0: none */
-    int64_t step;  /* from 1, for bias correction */
     float unscale; /* what the gradients are multiplied with: 1, or 1 / the loss's scale */
     uint64_t key;  /* of the step's random bits, which round states of bf16 */
-    float centre;  /* that weights decay to: 0, or 1 */
+    float beta1, beta2, epsilon;
+    int64_t step;          /* from 1, for bias correction */
+    float centre;          /* that weights decay to: 0, or 1 */
+    float momentum, scale; /* scale: of the orthogonal matrix */
 };
 
-/* What the optimizer reads and writes. */
-struct adamw_arenas {
+/* What the optimizer reads and writes. Muon has one state, its momentum. */
+struct update_arenas {
     const struct buffer *weights, *gradients;
     /* The copy of the weights in the activations' type, which the step updates as well. In fp32 there is none:
      * pass the weights again. */
@@ -537,5 +540,5 @@ struct optimizer_range {
 
 /* One step on a part of the arenas, fast if all numbers of its range are multiples of 64. norm [1]: the
  * gradients' global norm, unscaled. If it is not finite nothing changes. */
-void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
-                const struct adamw_settings *settings, const struct buffer *norm);
+void adamw_step(struct operations *operations, const struct update_arenas *arenas, struct optimizer_range range,
+                const struct update_settings *settings, const struct buffer *norm);

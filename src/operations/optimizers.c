@@ -41,8 +41,8 @@ static const struct kernel *any_place_kernel(struct operations *operations) {
     return kernel_find(operations->compute, files, options, "adamw");
 }
 
-void adamw_step(struct operations *operations, const struct adamw_arenas *arenas, struct optimizer_range range,
-                const struct adamw_settings *settings, const struct buffer *norm) {
+void adamw_step(struct operations *operations, const struct update_arenas *arenas, struct optimizer_range range,
+                const struct update_settings *settings, const struct buffer *norm) {
     const double correction1 = 1.0 / (1.0 - pow((double)settings->beta1, (double)settings->step));
     const double correction2 = 1.0 / sqrt(1.0 - pow((double)settings->beta2, (double)settings->step));
     const size_t count = range.count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;
@@ -101,8 +101,8 @@ static size_t chunk_of(const struct operations *operations, size_t padded) {
     return 64 * chunk;
 }
 
-void muon_begin(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
-                const struct muon_settings *settings, const struct muon_scratch *scratch,
+void muon_begin(struct operations *operations, const struct update_arenas *arenas, const struct muon_batch *batch,
+                const struct update_settings *settings, const struct muon_scratch *scratch,
                 const struct buffer *norm) {
     const size_t count = batch->rows * batch->columns, padded = padded_of(batch);
     const size_t chunk = chunk_of(operations, padded), chunks = padded / chunk;
@@ -111,7 +111,7 @@ void muon_begin(struct operations *operations, const struct muon_arenas *arenas,
         const uint64_t first = batch->first[begin];
         const struct span update = {scratch->update, begin * padded}, sums = {scratch->sums, begin * chunks};
         RUN_ROWS(muon_momentum, run.count * chunks, ARG_IN(arenas->gradients, run.count * count), ARG_U64(first),
-                 ARG_U64(run.apart), ARG_IN_OUT(arenas->momentum, run.count * count),
+                 ARG_U64(run.apart), ARG_IN_OUT(arenas->first_moments, run.count * count),
                  ARG_U64(first + batch->state_shift), ARG_U64(count), ARG_U64(padded), ARG_U64(chunk),
                  ARG_F32X4(settings->momentum, settings->clip, settings->unscale, 0.0f), ARG_U64(settings->key),
                  ARG_IN(norm, 1), ARG_SPAN_OUT(update, run.count * padded), ARG_SPAN_OUT(sums, run.count * chunks));
@@ -124,8 +124,8 @@ void muon_begin(struct operations *operations, const struct muon_arenas *arenas,
                  ARG_U64(count), ARG_U64(padded), ARG_OUT(scratch->x[0], batch->count * count));
 }
 
-void muon_end(struct operations *operations, const struct muon_arenas *arenas, const struct muon_batch *batch,
-              const struct muon_settings *settings, const struct buffer *x, const struct buffer *norm) {
+void muon_end(struct operations *operations, const struct update_arenas *arenas, const struct muon_batch *batch,
+              const struct update_settings *settings, const struct buffer *x, const struct buffer *norm) {
     const size_t count = batch->rows * batch->columns;
     const bool lowp_only = operations->shape.master;
     const size_t in_fp32 = lowp_only ? 0 : count, rounded = arenas->weights_lowp == arenas->weights ? 0 : count;

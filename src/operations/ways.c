@@ -25,11 +25,6 @@ struct way_sizes way_sizes(const struct operation_shape *shape, int64_t layer) {
     return sizes;
 }
 
-size_t ways_packed_elements(const struct operation_shape *shape, int64_t layer) {
-    const struct way_sizes sizes = way_sizes(shape, layer);
-    return sizes.hidden_row * ((size_t)shape->channels + sizes.weights_row);
-}
-
 void ways_list(const struct operation_shape *shape, int64_t layer, uint64_t w_1_at, uint64_t w_2_at,
                uint64_t packed_at, struct way_matrix matrices[2]) {
     const struct way_sizes sizes = way_sizes(shape, layer);

@@ -14,9 +14,6 @@ struct way_sizes {
 };
 struct way_sizes way_sizes(const struct operation_shape *shape, int64_t layer);
 
-/* Elements of the packed matrices after a layer: w_1 [hidden_row, C], then w_2 [weights_row, hidden_row]. */
-size_t ways_packed_elements(const struct operation_shape *shape, int64_t layer);
-
 /* A matrix to pack, in the form that the kernel reads. */
 struct way_matrix {
     uint64_t weight_at, rows, columns, packed_at, packed_rows, packed_row;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/ranks/collective.h"
-#include "src/model/gpt_state.h"
+#include "src/model/gpt.h"
 #include "src/model/optimizer_settings.h"
 #include "src/training/train_settings.h"
 

@@ -311,7 +311,7 @@ OPERATION(totals, "totals", "reduce.cl", totals_describe, .reference = totals_re
 #define USUAL_RATES .rate = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .epsilon = 1e-8f, .decay = 0.1f
 
 static const struct adamw_case {
-    struct adamw_settings settings;
+    struct update_settings settings;
     float norm;
 } adamw_cases[] = {
     {{USUAL_RATES, .clip = 1.0f, .step = 1, .unscale = 1.0f}, 8.0f}, /* clipped */
@@ -421,12 +421,12 @@ static void run_adamw(struct bench *bench) {
         operands = bench_buffer(bench, "operands");
         bench_copy(bench, weights, 0, operands, 0, count);
     }
-    struct adamw_arenas arenas = {.weights = weights,
-                                  .gradients = bench_buffer(bench, "grad"),
-                                  .weights_lowp = operands,
-                                  .first_moments = moments[0],
-                                  .second_moments = moments[1],
-                                  .decayed_from = adamw_decayed_from(bench)};
+    struct update_arenas arenas = {.weights = weights,
+                                   .gradients = bench_buffer(bench, "grad"),
+                                   .weights_lowp = operands,
+                                   .first_moments = moments[0],
+                                   .second_moments = moments[1],
+                                   .decayed_from = adamw_decayed_from(bench)};
     adamw_step(bench->operations, &arenas, (struct optimizer_range){0, part, {0, 0}}, &test->settings, norm);
     for (size_t i = 0; i < 2; i++) {
         bench_copy(bench, moments[i], part, apart[i], places[i], rest);

@@ -36,7 +36,7 @@ static struct muon_scratch scratch_of(struct bench *bench, const char *x) {
 /* ---- what comes before and after the iterations. Variations: what is in the table below. */
 
 static const struct muon_case {
-    struct muon_settings settings;
+    struct update_settings settings;
     float norm;
 } muon_cases[] = {
     {{.momentum = 0.95f, .rate = 0.02f, .decay = 0.1f, .scale = 1.5f, .clip = 1.0f, .unscale = 0.125f}, 8.0f},
@@ -138,7 +138,10 @@ static void run_step(struct bench *bench) {
         bench_copy(bench, weights, 0, operands, 0, count + AROUND);
     }
     const struct muon_scratch scratch = scratch_of(bench, "x");
-    const struct muon_arenas arenas = {weights, bench_buffer(bench, "grad"), momentum, operands};
+    const struct update_arenas arenas = {.weights = weights,
+                                         .gradients = bench_buffer(bench, "grad"),
+                                         .first_moments = momentum,
+                                         .weights_lowp = operands};
     const struct muon_batch batch = step_batch(bench);
     muon_begin(bench->operations, &arenas, &batch, &test->settings, &scratch, norm);
     muon_end(bench->operations, &arenas, &batch, &test->settings, bench_buffer(bench, "orthogonal"), norm);
