@@ -21,13 +21,10 @@
 #define ROW_LENGTH (STREAMS * CHANNELS)
 #define PACKED     ((Y_ROW + RANK_ROW) * ROW_LENGTH)
 
-/* What a sublayer's row of the table tells, see struct gate_leaves. The top has no w_post: NO_LEAF. */
-#define LEAF_ROW    5
-#define LEAF_GAIN   0
-#define LEAF_DOWN   1
-#define LEAF_UP     2
-#define LEAF_POST   3
-#define LEAF_PACKED 4
+/* A row of the table, see struct gate_leaves of the host. The top has no w_post: NO_LEAF. */
+struct leaves {
+    ulong gain, down, up, post, packed;
+};
 #define NO_LEAF     (~(ulong)0)
 #define PACK_GROUP  64
 #define LEAF_GROUPS ((ROW_LENGTH + PACK_GROUP - 1) / PACK_GROUP)
@@ -42,25 +39,26 @@ static inline vec_t gain_at(__global const float *gain, int i) {
 
 /* ---- the matrices: one work-item a row i of L of a sublayer, LEAF_GROUPS groups a sublayer */
 
-__kernel void gates_pack(__global const float *parameters, __global const ulong *table, __global act_t *packed) {
-    __global const ulong *leaf = table + get_group_id(0) / LEAF_GROUPS * LEAF_ROW;
+__kernel void gates_pack(__global const float *parameters, __global const struct leaves *table,
+                         __global act_t *packed) {
+    __global const struct leaves *leaf = table + get_group_id(0) / LEAF_GROUPS;
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= ROW_LENGTH) {
         return;
     }
-    const float factor = (GAINED ? 1.0f + parameters[leaf[LEAF_GAIN] + i] : 1.0f) / STREAMS;
-    __global act_t *rows = packed + leaf[LEAF_PACKED] + i, *up = packed + leaf[LEAF_PACKED] + Y_ROW * ROW_LENGTH;
+    const float factor = (GAINED ? 1.0f + parameters[leaf->gain + i] : 1.0f) / STREAMS;
+    __global act_t *rows = packed + leaf->packed + i, *up = packed + leaf->packed + Y_ROW * ROW_LENGTH;
     for (int k = 0; k < RANK_ROW; k++) {
-        const float down = k < RANK ? factor * parameters[leaf[LEAF_DOWN] + i * RANK + k] : 0.0f;
+        const float down = k < RANK ? factor * parameters[leaf->down + i * RANK + k] : 0.0f;
         ACT_STORE_SCALAR(down, rows + (size_t)k * ROW_LENGTH);
     }
     for (int k = 0; k < Y_ROW - RANK_ROW; k++) {
-        const bool real = k < STREAMS && leaf[LEAF_POST] != NO_LEAF;
-        const float post = real ? factor * parameters[leaf[LEAF_POST] + i * STREAMS + k] : 0.0f;
+        const bool real = k < STREAMS && leaf->post != NO_LEAF;
+        const float post = real ? factor * parameters[leaf->post + i * STREAMS + k] : 0.0f;
         ACT_STORE_SCALAR(post, rows + (size_t)(RANK_ROW + k) * ROW_LENGTH);
     }
     for (int k = 0; k < RANK_ROW; k++) {
-        const float from = k < RANK ? parameters[leaf[LEAF_UP] + (size_t)k * ROW_LENGTH + i] : 0.0f;
+        const float from = k < RANK ? parameters[leaf->up + (size_t)k * ROW_LENGTH + i] : 0.0f;
         ACT_STORE_SCALAR(from, up + i * RANK_ROW + k);
     }
 }
@@ -79,25 +77,25 @@ static inline float unpack_row(__global const float *w, __global const float *d_
 
 /* From d_packed [Y_ROW, L] of the sublayers from `first` of the table on, at multiples of Y_ROW L: the gradients of
  * w_down, w_post, and of the gain, which is added to that part of it which gates_backward has written. */
-__kernel void gates_unpack(__global const float *parameters, __global const ulong *table, int first,
+__kernel void gates_unpack(__global const float *parameters, __global const struct leaves *table, int first,
                            __global const float *d_packed, int keep, __global float *gradients) {
     const size_t sublayer = first + get_group_id(0) / LEAF_GROUPS;
-    __global const ulong *leaf = table + sublayer * LEAF_ROW;
+    __global const struct leaves *leaf = table + sublayer;
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= ROW_LENGTH) {
         return;
     }
     __global const float *d = d_packed + sublayer * (Y_ROW * ROW_LENGTH) + i;
-    const float factor = (GAINED ? 1.0f + parameters[leaf[LEAF_GAIN] + i] : 1.0f) / STREAMS;
-    const size_t down = leaf[LEAF_DOWN] + i * RANK;
+    const float factor = (GAINED ? 1.0f + parameters[leaf->gain + i] : 1.0f) / STREAMS;
+    const size_t down = leaf->down + i * RANK;
     float d_factor = unpack_row(parameters + down, d, RANK, factor, keep, gradients + down);
-    if (leaf[LEAF_POST] != NO_LEAF) {
-        const size_t post = leaf[LEAF_POST] + i * STREAMS;
+    if (leaf->post != NO_LEAF) {
+        const size_t post = leaf->post + i * STREAMS;
         d_factor += unpack_row(parameters + post, d + (size_t)RANK_ROW * ROW_LENGTH, STREAMS, factor, keep,
                                gradients + post);
     }
     if (GAINED) {
-        gradients[leaf[LEAF_GAIN] + i] += d_factor / STREAMS;
+        gradients[leaf->gain + i] += d_factor / STREAMS;
     }
 }
 
@@ -167,9 +165,7 @@ ROW_KERNEL void gates_leave_backward(__global const act_t *d_next, __global cons
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    LANE_TOTALS(VEC_SUM, totals, product, STREAMS);
-    GROUP_SUMS(totals, STREAMS, scratch);
-    GROUP_STORE_TOTALS(d_post + token * STREAMS, totals, STREAMS, scratch);
+    LANE_SUMS_STORE(VEC_SUM, d_post + token * STREAMS, product, STREAMS, scratch);
 }
 
 /* ---- from y to hidden and s. A work-item has one vector of y [N, Y_ROW]; items past the end return. */

@@ -119,6 +119,12 @@ INLINED float group_max(float x, __local float *scratch) {
         (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                        \
     }
 
+/* All of it for sums that a lane has, vectors or PRODUCTS (LANE_TOTALS): their totals, to `to`. */
+#define LANE_SUMS_STORE(SUM, to, sums, count, name)                                                                \
+    LANE_TOTALS(SUM, totals, sums, count);                                                                         \
+    GROUP_SUMS(totals, count, name);                                                                               \
+    GROUP_STORE_TOTALS(to, totals, count, name)
+
 /* Where the chunk of this work-group begins, or with `after` 1 ends, where groups share `rows` rows in equal
  * chunks. */
 INLINED size_t chunk_begin(ulong rows, int after) {

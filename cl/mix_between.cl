@@ -34,9 +34,7 @@ ROW_KERNEL void mix_between(__global const act_t *x_all, __global const float *h
         }
         u_sum += u[slot];
     }
-    LANE_TOTALS(PRODUCTS_SUM, totals, sums, STREAMS);
-    GROUP_SUMS(totals, STREAMS, scratch);
-    GROUP_STORE_TOTALS(squares + token * STREAMS, totals, STREAMS, scratch);
+    LANE_SUMS_STORE(PRODUCTS_SUM, squares + token * STREAMS, sums, STREAMS, scratch);
     const float2 row = norm_center(u, u_sum, scratch);
     norm_store(u, row, parameters + gain_at, parameters + bias_at, normed + token * CHANNELS,
                statistics + 2 * token);

@@ -11,51 +11,49 @@
 
 #define BLOCK_SUMS 6 /* of projections_gradient: BLOCK_SUMS x WIDE */
 
-/* What a leaf's row of the table tells, see struct projection_leaf. */
-#define LEAF_ROW    5
-#define LEAF_W      0
-#define LEAF_GAIN   1
-#define LEAF_WIDTH  2
-#define LEAF_COLUMN 3
-#define LEAF_PACKED 4
+/* A row of the table, see struct projection_leaf of the host. */
+struct leaf {
+    ulong w, gain, width, column, packed;
+};
 #define PACK_GROUP  64
 #define LEAF_GROUPS ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
 
 /* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i
  * of a leaf, LEAF_GROUPS groups a leaf. */
-__kernel void projections_pack(__global const float *parameters, __global const ulong *table,
+__kernel void projections_pack(__global const float *parameters, __global const struct leaf *table,
                                __global act_t *packed) {
-    __global const ulong *leaf = table + get_group_id(0) / LEAF_GROUPS * LEAF_ROW;
+    __global const struct leaf *leaf = table + get_group_id(0) / LEAF_GROUPS;
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
         return;
     }
-    const int width = leaf[LEAF_WIDTH];
-    __global const float *w = parameters + leaf[LEAF_W] + i * width;
-    const float gain = GAINED ? parameters[leaf[LEAF_GAIN] + i] : 1.0f;
+    const int width = leaf->width;
+    __global const float *w = parameters + leaf->w + i * width;
+    const float gain = GAINED ? parameters[leaf->gain + i] : 1.0f;
     for (int k = 0; k < width; k++) {
-        ACT_STORE_SCALAR(gain * w[k], packed + leaf[LEAF_PACKED] + (leaf[LEAF_COLUMN] + k) * LENGTH + i);
+        ACT_STORE_SCALAR(gain * w[k], packed + leaf->packed + (leaf->column + k) * LENGTH + i);
     }
 }
 
 /* And back, of sublayers with `leaves` leaves each: d_w[i, k] += gain_i d_packed[first + k, i], d_gain_i += sum_k
  * w[i, k] d_packed[first + k, i]; with keep == 0 they are these sums, whatever they were. One work-item an i of a
  * sublayer, LEAF_GROUPS groups a sublayer. */
-__kernel void projections_unpack(__global const float *parameters, __global const ulong *table, int first_leaf,
-                                 int leaves, __global const float *d_packed, int keep, __global float *gradients) {
+__kernel void projections_unpack(__global const float *parameters, __global const struct leaf *table,
+                                 int first_leaf, int leaves, __global const float *d_packed, int keep,
+                                 __global float *gradients) {
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
         return;
     }
     first_leaf += get_group_id(0) / LEAF_GROUPS * leaves;
     for (int at = first_leaf; at < first_leaf + leaves; at++) {
-        __global const ulong *leaf = table + at * LEAF_ROW;
-        const int width = leaf[LEAF_WIDTH];
-        const size_t w_at = leaf[LEAF_W] + i * width, gain_at = leaf[LEAF_GAIN] + i;
+        __global const struct leaf *leaf = table + at;
+        const int width = leaf->width;
+        const size_t w_at = leaf->w + i * width, gain_at = leaf->gain + i;
         const float gain = GAINED ? parameters[gain_at] : 1.0f;
         float d_gain = 0.0f;
         for (int k = 0; k < width; k++) {
-            const float d = d_packed[leaf[LEAF_PACKED] + (leaf[LEAF_COLUMN] + k) * LENGTH + i];
+            const float d = d_packed[leaf->packed + (leaf->column + k) * LENGTH + i];
             d_gain += d * parameters[w_at + k];
             gradients[w_at + k] = (keep ? gradients[w_at + k] : 0.0f) + gain * d;
         }

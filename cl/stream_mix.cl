@@ -58,9 +58,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
                 pre[s] += PRODUCTS(d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c));
             }
         }
-        LANE_TOTALS(PRODUCTS_SUM, d_pre, pre, STREAMS);
-        GROUP_SUMS(d_pre, STREAMS, scratch);
-        GROUP_STORE_TOTALS(d_h + token * H_ROW, d_pre, STREAMS, scratch);
+        LANE_SUMS_STORE(PRODUCTS_SUM, d_h + token * H_ROW, pre, STREAMS, scratch);
 #else
         UNUSED_POINTER(d_h);
 #endif
@@ -88,9 +86,7 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
             sums[i] += PRODUCTS(stored * stored);
         }
     }
-    LANE_TOTALS(PRODUCTS_SUM, totals, sums, STREAMS);
-    GROUP_SUMS(totals, STREAMS, scratch);
-    GROUP_STORE_TOTALS(squares + token * STREAMS, totals, STREAMS, scratch);
+    LANE_SUMS_STORE(PRODUCTS_SUM, squares + token * STREAMS, sums, STREAMS, scratch);
 }
 
 /* One work-group a token; not for PLAIN, where d_output is d_mixed itself.
@@ -116,9 +112,7 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
         }
         ACT_STORE(d_o, d_output + token * CHANNELS + c);
     }
-    LANE_TOTALS(PRODUCTS_SUM, totals, sums, D_H_SUMS);
-    GROUP_SUMS(totals, D_H_SUMS, scratch);
-    GROUP_STORE_TOTALS(d_h_all + token * H_ROW + STREAMS, totals, D_H_SUMS, scratch);
+    LANE_SUMS_STORE(PRODUCTS_SUM, d_h_all + token * H_ROW + STREAMS, sums, D_H_SUMS, scratch);
 }
 
 /* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j. rms_scale [N,

@@ -29,26 +29,23 @@
 
 /* ---- matrices */
 
-/* Numbers of a matrix in the table: where it is among the weights, its rows and columns, where the packed one
- * begins, and rows and columns of that. */
-#define WEIGHT_AT   0
-#define ROWS        1
-#define COLUMNS     2
-#define PACKED_AT   3
-#define PACKED_ROWS 4
-#define PACKED_ROW  5
-#define TABLE_ROW   6
+/* A matrix in the table: where it is among the weights, its rows and columns, where the packed one begins, and rows
+ * and columns of that. */
+struct matrix {
+    ulong weight_at, rows, columns, packed_at, packed_rows, packed_row;
+};
 
 #define PACK_GROUP  64 /* work-items */
 #define PACK_GROUPS 32 /* of a matrix */
 
 /* Packed matrices are the transposed ones with zeros behind their rows and columns, as GEMMs read them. */
-__kernel void ways_pack(__global const act_t *weights, __global const ulong *table, __global act_t *packed) {
-    __global const ulong *matrix = table + get_group_id(0) / PACK_GROUPS * TABLE_ROW;
-    const ulong rows = matrix[ROWS], columns = matrix[COLUMNS], row = matrix[PACKED_ROW];
-    const ulong count = row * matrix[PACKED_ROWS];
-    __global const act_t *from = weights + matrix[WEIGHT_AT];
-    __global act_t *to = packed + matrix[PACKED_AT];
+__kernel void ways_pack(__global const act_t *weights, __global const struct matrix *table,
+                        __global act_t *packed) {
+    __global const struct matrix *matrix = table + get_group_id(0) / PACK_GROUPS;
+    const ulong rows = matrix->rows, columns = matrix->columns, row = matrix->packed_row;
+    const ulong count = row * matrix->packed_rows;
+    __global const act_t *from = weights + matrix->weight_at;
+    __global act_t *to = packed + matrix->packed_at;
     ulong i = get_group_id(0) % PACK_GROUPS * PACK_GROUP + get_local_id(0);
     for (; i < count; i += PACK_GROUPS * PACK_GROUP) {
         const ulong column = i / row, k = i % row;

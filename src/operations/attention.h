@@ -27,13 +27,15 @@ struct launch attention_launch(const struct kernel *kernel, const struct attenti
 /* ---- on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table
  * in attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */
 
+enum { FORWARD, FORWARD_DROPOUT, BACKWARD_QUERIES, BACKWARD_KEYS, ATTENTION_KERNELS };
+
 struct attention_matrix_cores {
     struct matrix_cores unit;
     struct attention_tiles {
         unsigned keys, block; /* rows that pass at a time, forward and backward */
         bool keep;            /* rows that stay are in registers */
     } tiles;
-    struct kernel forward, forward_dropout, backward_queries, backward_keys;
+    struct kernel kernels[ATTENTION_KERNELS];
 };
 
 /* Builds the kernels for these matrix cores (NULL: the device's own) as operations->attention_matrix_cores. -1 with

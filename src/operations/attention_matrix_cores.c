@@ -65,18 +65,12 @@ static int build(struct operations *operations) {
              cores->unit.wide_fragments || cores->unit.transposed_load, heads.heads, heads.kv_heads, heads.size,
              operations->shape.attn_scale, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
-    const struct {
-        const char *name;
-        struct kernel *kernel;
-    } kernels[] = {
-        {"attention_matrix_cores_forward", &cores->forward},
-        {"attention_matrix_cores_forward_dropout", &cores->forward_dropout},
-        {"attention_matrix_cores_backward_queries", &cores->backward_queries},
-        {"attention_matrix_cores_backward_keys", &cores->backward_keys},
-    };
+    static const char *const names[] = {"forward", "forward_dropout", "backward_queries", "backward_keys"};
     int status = program_build(compute, files, text, &program);
-    for (size_t i = 0; i < COUNT(kernels) && status == 0; i++) {
-        status = kernel_create(compute, program, kernels[i].name, kernels[i].kernel);
+    for (size_t i = 0; i < ATTENTION_KERNELS && status == 0; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "attention_matrix_cores_%s", names[i]);
+        status = kernel_create(compute, program, name, &cores->kernels[i]);
     }
     if (program) {
         clReleaseProgram(program);
@@ -126,10 +120,9 @@ int attention_matrix_cores_open(struct operations *operations, const struct matr
 void attention_matrix_cores_close(struct operations *operations) {
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     if (cores) {
-        kernel_release(&cores->forward);
-        kernel_release(&cores->forward_dropout);
-        kernel_release(&cores->backward_queries);
-        kernel_release(&cores->backward_keys);
+        for (size_t i = 0; i < ATTENTION_KERNELS; i++) {
+            kernel_release(&cores->kernels[i]);
+        }
         free(cores);
         operations->attention_matrix_cores = NULL;
     }
@@ -168,7 +161,7 @@ void attention_matrix_cores_forward(struct operations *operations, const struct 
     const struct attention_values *values = pass->values;
     const bool drops = pass->dropout.rate > 0.0f;
     const struct launch launch =
-        launch_of(operations, drops ? &cores->forward_dropout : &cores->forward, pass, false, 2);
+        launch_of(operations, &cores->kernels[drops ? FORWARD_DROPOUT : FORWARD], pass, false, 2);
     if (drops) {
         KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
                       ARG_U32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
@@ -184,8 +177,8 @@ void attention_matrix_cores_backward(struct operations *operations, const struct
     const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct attention_values *values = pass->values;
     const size_t width = pass->y_elements, rows = pass->score_rows;
-    const struct launch queries = launch_of(operations, &cores->backward_queries, pass, false, 3);
-    const struct launch keys = launch_of(operations, &cores->backward_keys, pass, true, 4);
+    const struct launch queries = launch_of(operations, &cores->kernels[BACKWARD_QUERIES], pass, false, 3);
+    const struct launch keys = launch_of(operations, &cores->kernels[BACKWARD_KEYS], pass, true, 4);
     KERNEL_LAUNCH(operations->compute, &queries, ARG_IN(values->qkv, pass->qkv_elements), ARG_IN(values->y, width),
                   ARG_IN(pass->d_y, width), ARG_IN(values->lse, rows), ARG_U32(pass->tokens.sequence),
                   ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, width), ARG_OUT(pass->scratch->delta, rows));
