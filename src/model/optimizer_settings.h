@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* How the learning rate falls after its linear warm-up; see optimizer_rate. Another schedule is a word and a value
- * here, a case of `height` in optimizer_settings.c, and in src/settings a line of help and of what it leaves unused
+ * here, a case of `height` in optimizer.c, and in src/settings a line of help and of what it leaves unused
  * (settings.c), and `decays` of schedule.c if it never falls. */
 #define LR_SCHEDULE_WORDS "cosine|wsd|linear|constant"
 enum lr_schedule { LR_COSINE, LR_WSD, LR_LINEAR, LR_CONSTANT };
