@@ -60,192 +60,280 @@ bool position_turns_heads(int position) {
 
 /* ---- the table of programs */
 
-/* Whether the model has what a program is needed for; NULL: all models have it. */
-static bool has(const struct operations *operations, const char *what) {
-    const struct operation_shape *shape = &operations->shape;
-    const bool is_early = shape->read_delay || residual_is_fixed(shape->residual); /* H_pre before the streams */
-    const struct {
-        const char *what;
-        bool has;
-    } all[] = {
-        {"collapse", shape->collapsed},
-        {"early frame", is_early},
-        {"early frame, unfused", is_early && !frame_is_fused(operations)},
-        {"fused frame", frame_is_fused(operations)},
-        {"gated frame", residual_has_frame(shape->residual, "gated")},
-        {"attnres frame", residual_has_frame(shape->residual, "attnres")},
-        {"mudd frame", residual_has_frame(shape->residual, "mudd")},
-        {"map", residual_has_matrices(shape->residual)},
-        {"projections", operations->columns > 0},
-        {"embed_norm", shape->embed_norm},
-        {"gated MLP", mlp_is_gated(shape->mlp)},
-        {"head_bias", shape->head_bias},
-        {"head rows", head_rows_change(shape)},
-        {"muon", shape->muon},
-    };
-    for (size_t i = 0; what && i < COUNT(all); i++) {
-        if (strcmp(all[i].what, what) == 0) {
-            return all[i].has;
-        }
-    }
-    return !what;
+/* When a program is built. */
+static bool has_map(const struct operations *operations) {
+    return residual_has_matrices(operations->shape.residual);
 }
 
-#define MIX_CONSTANTS  "VEC STREAMS CHANNELS PLAIN RMS_GROUPS BIAS NORM_EPSILON ACT"
-#define HEAD_CONSTANTS "VEC.HEAD KEY_VEC HEADS KV_HEADS HEAD_SIZE ATTN_SCALE ACT"
+static bool has_projections(const struct operations *operations) {
+    return operations->columns > 0;
+}
+
+/* Whether H_pre is known before the streams that it weighs. */
+static bool reads_early(const struct operations *operations) {
+    return operations->shape.read_delay || residual_is_fixed(operations->shape.residual);
+}
+
+static bool reads_early_unfused(const struct operations *operations) {
+    return reads_early(operations) && !frame_is_fused(operations);
+}
+
+static bool has_collapse(const struct operations *operations) {
+    return operations->shape.collapsed;
+}
+
+static bool has_channel_gates(const struct operations *operations) {
+    return residual_has_frame(operations->shape.residual, "gated");
+}
+
+static bool reads_depth(const struct operations *operations) {
+    return residual_has_frame(operations->shape.residual, "attnres");
+}
+
+static bool mixes_layers(const struct operations *operations) {
+    return residual_has_frame(operations->shape.residual, "mudd");
+}
+
+static bool has_gated_mlp(const struct operations *operations) {
+    return mlp_is_gated(operations->shape.mlp);
+}
+
+static bool has_embed_norm(const struct operations *operations) {
+    return operations->shape.embed_norm;
+}
+
+static bool has_head_bias(const struct operations *operations) {
+    return operations->shape.head_bias;
+}
+
+static bool changes_heads(const struct operations *operations) {
+    return head_rows_change(&operations->shape);
+}
+
+static bool uses_muon(const struct operations *operations) {
+    return operations->shape.muon;
+}
+
+/* Build constants with values of the device and the model. A program lists those that its text uses, and no others,
+ * so that models which differ in other things share the compiled program. VEC_HEAD and the like are other values of
+ * VEC. A next one is a name here, a row of print_constants, and a word of each program that reads it. */
+enum constant {
+    END,
+    ACT,
+    ACROSS_KEY,
+    ACROSS_QUERY,
+    ACT_MASTER,
+    ACT_MUON,
+    BIAS,
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    BLOCK_ROWS_PROJECTED,
+    CAPPED,
+    CHANNELS,
+    DOWN_KEY,
+    DOWN_QUERY,
+    EMBED_NORM,
+    EMULATED,
+    GAINED,
+    GROUP_ROWS,
+    HEADS,
+    HEAD_GAINS,
+    HEAD_SIZE,
+    KEYS,
+    KEYS_BACKWARD,
+    KEY_VEC,
+    KV_HEADS,
+    LANES_LOSS,
+    LANES_MAP,
+    LENGTH,
+    MAP_LOCAL,
+    MASTER,
+    MOMENTS,
+    NORMED,
+    NORM_SUM,
+    PLAIN,
+    POSITIONS,
+    PROJECTED,
+    PROJECTIONS,
+    QUERIES,
+    RANK,
+    RANK_ROW,
+    READ_DELAY,
+    RMS_GROUPS,
+    SCALED,
+    STREAMS,
+    VEC,
+    VEC_ANY,
+    VEC_ARENA,
+    VEC_HALF_HEAD,
+    VEC_HEAD,
+    VEC_LINEAR,
+    VOCABULARY,
+    WIDE,
+    Y_ROW,
+    /* floats from here on, as print_constants relies on */ ATTN_SCALE,
+    EMBED_EPSILON,
+    HC_EPS,
+    NORM_EPSILON,
+    SCALE,
+    SOFTCAP,
+    /* what the file of the residual variant reads */ VARIANT
+};
+#define MIX_CONSTANTS  VEC, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, BIAS, NORM_EPSILON, ACT
+#define HEAD_CONSTANTS VEC_HEAD, KEY_VEC, HEADS, KV_HEADS, HEAD_SIZE, ATTN_SCALE, ACT
 
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 static const struct program {
-    const char *file;      /* of cl/ */
-    const char *constants; /* build constants with values of the device and the model: names of print_constants */
-    const char *options;   /* build constants whose values are always these; NULL: none */
-    enum registers registers; /* work-items of some kernels need many */
-    const char *needed;       /* by models that have this, see `has`; NULL: by all */
-    const char *attention;    /* only for the algorithm of this name; NULL: not of attention */
+    const char *file;            /* of cl/ */
+    enum constant constants[16]; /* the last one END */
+    const char *options;         /* build constants whose values are always these; NULL: none */
+    enum registers registers;    /* work-items of some kernels need many */
+    bool (*needed)(const struct operations *operations); /* NULL: by all models */
+    const char *attention; /* only for the algorithm of this name; NULL: not of attention */
     struct {
         const char *name;
         size_t at; /* in struct operation_kernels */
     } kernels[11];
 } programs[] = {
     {.file = "embedding.cl",
-     .constants = "VEC STREAMS CHANNELS SCALED POSITIONS EMBED_NORM EMBED_EPSILON MASTER ACT",
+     .constants = {VEC, STREAMS, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, MASTER, ACT},
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.file = "embedding_norm.cl",
-     .constants = "VEC CHANNELS POSITIONS MASTER ACT.MASTER",
-     .needed = "embed_norm",
+     .constants = {VEC, CHANNELS, POSITIONS, MASTER, ACT_MASTER},
+     .needed = has_embed_norm,
      .kernels = {KERNEL(embedding_norm_backward)}},
     {.file = "stream_mix.cl",
-     .constants = MIX_CONSTANTS,
+     .constants = {MIX_CONSTANTS},
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
                  KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
     {.file = "mix_between.cl",
-     .constants = MIX_CONSTANTS,
-     .needed = "early frame",
+     .constants = {MIX_CONSTANTS},
+     .needed = reads_early,
      .kernels = {KERNEL(mix_between)}},
     {.file = "mix_backward.cl",
-     .constants = MIX_CONSTANTS,
-     .needed = "early frame, unfused",
+     .constants = {MIX_CONSTANTS},
+     .needed = reads_early_unfused,
      .kernels = {KERNEL(mix_backward)}},
     {.file = "head.cl",
-     .constants = "VEC STREAMS CHANNELS BIAS NORM_SUM NORM_EPSILON ACT",
+     .constants = {VEC, STREAMS, CHANNELS, BIAS, NORM_SUM, NORM_EPSILON, ACT},
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
     {.file = "depth_read.cl",
-     .constants = "VEC CHANNELS BIAS GAINED NORM_EPSILON ACT",
+     .constants = {VEC, CHANNELS, BIAS, GAINED, NORM_EPSILON, ACT},
      .registers = REGISTERS_MANY,
-     .needed = "attnres frame",
+     .needed = reads_depth,
      .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
     {.file = "ways.cl",
-     .constants = "VEC CHANNELS NORM_EPSILON ACT",
+     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
      .options = " -DWAYS=4",
      .registers = REGISTERS_MANY,
-     .needed = "mudd frame",
+     .needed = mixes_layers,
      .kernels = {KERNEL(ways_pack), KERNEL(ways_state_forward), KERNEL(ways_state_backward),
                  KERNEL(ways_hidden_forward), KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward),
                  KERNEL(ways_mix_backward)}},
     {.file = "ways.cl",
-     .constants = "VEC CHANNELS NORM_EPSILON ACT",
+     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
      .options = " -DWAYS=1",
      .registers = REGISTERS_MANY,
-     .needed = "mudd frame",
+     .needed = mixes_layers,
      .kernels = {{"ways_mix_forward", offsetof(struct operation_kernels, way_mix_forward)},
                  {"ways_mix_backward", offsetof(struct operation_kernels, way_mix_backward)}}},
     {.file = "elementwise.cl", /* of floats */
-     .constants = "VEC",
+     .constants = {VEC},
      .options = " -DACT=0",
      .registers = REGISTERS_MANY,
-     .needed = "mudd frame",
+     .needed = mixes_layers,
      .kernels = {{"bias_add", offsetof(struct operation_kernels, ways_bias_forward)}}},
     {.file = "collapse.cl",
-     .constants = "STREAMS CHANNELS PROJECTED HC_EPS ACT",
+     .constants = {STREAMS, CHANNELS, PROJECTED, HC_EPS, ACT},
      .options = " -DVEC=1",
-     .needed = "collapse",
+     .needed = has_collapse,
      .kernels = {KERNEL(collapse_forward), KERNEL(collapse_backward)}},
     {.file = "channel_gates.cl",
-     .constants = "VEC STREAMS CHANNELS RANK RANK_ROW Y_ROW GAINED NORM_EPSILON ACT",
+     .constants = {VEC, STREAMS, CHANNELS, RANK, RANK_ROW, Y_ROW, GAINED, NORM_EPSILON, ACT},
      .registers = REGISTERS_MANY,
-     .needed = "gated frame",
+     .needed = has_channel_gates,
      .kernels = {KERNEL(gates_pack), KERNEL(gates_unpack), KERNEL(gates_begin), KERNEL(gates_leave),
                  KERNEL(gates_leave_backward), KERNEL(gates_streams_backward), KERNEL(gates_hidden_forward),
                  KERNEL(gates_hidden_backward), KERNEL(gates_open), KERNEL(gates_forward), KERNEL(gates_backward)}},
     {.file = "cross_entropy.cl",
-     .constants = "VEC LANES.LOSS VOCABULARY CAPPED SOFTCAP ACT",
+     .constants = {VEC, LANES_LOSS, VOCABULARY, CAPPED, SOFTCAP, ACT},
      .kernels = {KERNEL(cross_entropy)}},
     {.file = "head_bias.cl",
-     .constants = "VOCABULARY ACT",
+     .constants = {VOCABULARY, ACT},
      .options = " -DVEC=1",
-     .needed = "head_bias",
+     .needed = has_head_bias,
      .kernels = {KERNEL(head_bias_forward), KERNEL(head_bias_backward)}},
     {.file = "hc_map.cl", /* always fp32 */
-     .constants = "LANES.MAP STREAMS CHANNELS PLAIN RMS_GROUPS VARIANT",
+     .constants = {LANES_MAP, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, VARIANT},
      .options = " -DVEC=1 -DMAP_LOCAL=0",
      .registers = REGISTERS_MANY,
-     .needed = "map",
+     .needed = has_map,
      .kernels = {KERNEL(hc_map_forward), KERNEL(hc_map_backward)}},
     {.file = "frame.cl",
-     .constants = MIX_CONSTANTS " GROUP_ROWS LENGTH MAP_LOCAL READ_DELAY VARIANT",
+     .constants = {MIX_CONSTANTS, GROUP_ROWS, LENGTH, MAP_LOCAL, READ_DELAY, VARIANT},
      .registers = REGISTERS_MANY,
-     .needed = "fused frame",
+     .needed = frame_is_fused,
      .kernels = {KERNEL(frame_enter), KERNEL(frame_between), KERNEL(frame_output_gradient),
                  KERNEL(frame_backward)}},
     {.file = "projections.cl",
-     .constants = "VEC PROJECTIONS LENGTH GAINED WIDE ACT",
-     .needed = "projections",
+     .constants = {VEC, PROJECTIONS, LENGTH, GAINED, WIDE, ACT},
+     .needed = has_projections,
      .kernels = {KERNEL(projections_pack), KERNEL(projections_unpack), KERNEL(projections_gradient)}},
     {.file = "few_rows.cl",
-     .constants = "VEC BLOCK_ROWS.PROJECTED ACT",
+     .constants = {VEC, BLOCK_ROWS_PROJECTED, ACT},
      .options = " -DBLOCK_COLUMNS=3",
-     .needed = "projections",
+     .needed = has_projections,
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, projections_multiply)}}},
     {.file = "elementwise.cl",
-     .constants = "VEC.LINEAR ACT",
+     .constants = {VEC_LINEAR, ACT},
      .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
     {.file = "gated.cl",
-     .constants = "VEC.LINEAR ACT",
-     .needed = "gated MLP",
+     .constants = {VEC_LINEAR, ACT},
+     .needed = has_gated_mlp,
      .kernels = {KERNEL(gated_forward), KERNEL(gated_backward)}},
-    {.file = "reduce.cl", .constants = "VEC.LINEAR ACT", .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
-    {.file = "reduce.cl", .constants = "VEC.ARENA ACT", .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
+    {.file = "reduce.cl", .constants = {VEC_LINEAR, ACT}, .kernels = {KERNEL(column_sums), KERNEL(partials_add)}},
+    {.file = "reduce.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(square_sums), KERNEL(sum_total)}},
     {.file = "head_rows.cl",
-     .constants = "VEC.HALF_HEAD HEADS KV_HEADS HEAD_SIZE NORMED HEAD_GAINS NORM_EPSILON ACT",
-     .needed = "head rows",
+     .constants = {VEC_HALF_HEAD, HEADS, KV_HEADS, HEAD_SIZE, NORMED, HEAD_GAINS, NORM_EPSILON, ACT},
+     .needed = changes_heads,
      .kernels = {KERNEL(head_rows_forward), KERNEL(head_rows_backward), KERNEL(head_gains_backward)}},
     {.file = "attention_step.cl",
-     .constants = HEAD_CONSTANTS,
+     .constants = {HEAD_CONSTANTS},
      .kernels = {KERNEL(attention_fill), KERNEL(attention_step)}},
     {.file = "attention_cpu_bf16.cl",
-     .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD EMULATED",
+     .constants = {HEAD_CONSTANTS, QUERIES, KEYS, KEYS_BACKWARD, EMULATED},
      .attention = "cpu_bf16",
      .kernels = {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
                  KERNEL(attention_backward_keys)}},
     {.file = "attention_cpu_fp32.cl",
-     .constants = HEAD_CONSTANTS " QUERIES KEYS KEYS_BACKWARD",
+     .constants = {HEAD_CONSTANTS, QUERIES, KEYS, KEYS_BACKWARD},
      .attention = "cpu",
      .kernels = {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
                  KERNEL(attention_backward_keys)}},
     {.file = "attention_gpu.cl",
-     .constants = HEAD_CONSTANTS " ACROSS.QUERY DOWN.QUERY SCALE",
+     .constants = {HEAD_CONSTANTS, ACROSS_QUERY, DOWN_QUERY, SCALE},
      .options = " -DKEYS_STAY=0",
      .attention = "gpu",
      .kernels = {KERNEL(attention_forward), KERNEL(attention_backward_queries)}},
     {.file = "attention_gpu.cl",
-     .constants = HEAD_CONSTANTS " ACROSS.KEY DOWN.KEY SCALE",
+     .constants = {HEAD_CONSTANTS, ACROSS_KEY, DOWN_KEY, SCALE},
      .options = " -DKEYS_STAY=1",
      .attention = "gpu",
      .kernels = {KERNEL(attention_backward_keys)}},
     {.file = "few_rows.cl",
-     .constants = "VEC.LINEAR ACT",
+     .constants = {VEC_LINEAR, ACT},
      .options = " -DBLOCK_ROWS=1 -DBLOCK_COLUMNS=1",
      .kernels = {{"few_rows_multiply", offsetof(struct operation_kernels, one_row_multiply)}}},
     {.file = "few_rows.cl",
-     .constants = "VEC.LINEAR BLOCK_ROWS BLOCK_COLUMNS ACT",
+     .constants = {VEC_LINEAR, BLOCK_ROWS, BLOCK_COLUMNS, ACT},
      .kernels = {KERNEL(few_rows_multiply)}},
-    {.file = "adamw.cl", .constants = "VEC.ARENA MOMENTS MASTER ACT", .kernels = {KERNEL(adamw)}},
+    {.file = "adamw.cl", .constants = {VEC_ARENA, MOMENTS, MASTER, ACT}, .kernels = {KERNEL(adamw)}},
     {.file = "muon.cl",
-     .constants = "VEC.ANY MOMENTS ACT.MUON",
-     .needed = "muon",
+     .constants = {VEC_ANY, MOMENTS, ACT_MUON},
+     .needed = uses_muon,
      .kernels = {KERNEL(muon_momentum), KERNEL(muon_normalise), KERNEL(muon_polynomial)}},
-    {.file = "muon.cl", .constants = "VEC.ANY MASTER ACT", .needed = "muon", .kernels = {KERNEL(muon_update)}},
+    {.file = "muon.cl", .constants = {VEC_ANY, MASTER, ACT}, .needed = uses_muon, .kernels = {KERNEL(muon_update)}},
 };
 
 static struct kernel *kernel_of(const struct operations *operations, const struct program *program, size_t i) {
@@ -281,8 +369,7 @@ static void print_variant(FILE *file, const struct operations *operations) {
     }
 }
 
-/* " -D<name>=<value> ...", which the caller frees. A program lists those that its text uses, and no others, so that
- * models which differ in other things share the compiled program. VEC.HEAD and the like are other values of VEC. */
+/* " -D<name>=<value> ...", which the caller frees. */
 static char *print_constants(const struct operations *operations, const struct program *program) {
     const struct operation_shape *shape = &operations->shape;
     const struct policy *policy = &operations->policy;
@@ -290,89 +377,79 @@ static char *print_constants(const struct operations *operations, const struct p
     const struct attention_gpu_group *tiles = policy->attention_gpu;
     const struct {
         const char *name;
-        int64_t value;
-    } integers[] = {
-        {"ACT", shape->type},
-        {"ACROSS.KEY", tiles[1].across},
-        {"ACROSS.QUERY", tiles[0].across},
-        {"ACT.MASTER", shape->master},
-        {"ACT.MUON", shape->muon_type},
-        {"BIAS", has_norm_bias(operations)},
-        {"BLOCK_COLUMNS", FEW_ROWS_BLOCK},
-        {"BLOCK_ROWS", FEW_ROWS_BLOCK},
-        {"BLOCK_ROWS.PROJECTED", (int64_t)policy->projection_rows},
-        {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
-        {"CHANNELS", shape->channels},
-        {"DOWN.KEY", tiles[1].down},
-        {"DOWN.QUERY", tiles[0].down},
-        {"EMBED_NORM", shape->embed_norm},
-        {"EMULATED", operations->emulates_bf16},
-        {"GAINED", !shape->gainless},
-        {"GROUP_ROWS", (int64_t)policy->frame_rows},
-        {"HEADS", heads.heads},
-        {"HEAD_GAINS", shape->qk_norm == QK_NORM_GAINED},
-        {"HEAD_SIZE", heads.size},
-        {"KEYS", policy->attention_keys},
-        {"KEYS_BACKWARD", policy->attention_keys_backward},
-        {"KEY_VEC", policy->attention_key_vector},
-        {"KV_HEADS", heads.kv_heads},
-        {"LANES.LOSS", (int64_t)policy->loss_lanes},
-        {"LANES.MAP", (int64_t)policy->map_lanes},
-        {"LENGTH", (int64_t)norm_length(operations)},
-        {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
-        {"MASTER", shape->master},
-        {"MOMENTS", shape->moments},
-        {"NORMED", shape->qk_norm != QK_NORM_NONE},
-        {"NORM_SUM", shape->norm_sum},
-        {"PLAIN", !residual_has_matrices(shape->residual)},
-        {"POSITIONS", shape->position == POSITION_LEARNED},
-        {"PROJECTED", !shape->fixed_top},
-        {"PROJECTIONS", (int64_t)operations->columns},
-        {"QUERIES", policy->attention_queries[attention_is(operations, "cpu_bf16")]},
-        {"RANK", gates_rank(shape)},
-        {"RANK_ROW", (int64_t)gate_rows(shape).hidden},
-        {"READ_DELAY", shape->read_delay},
-        {"RMS_GROUPS", (int64_t)operations->norm_groups},
-        {"SCALED", shape->scaled},
-        {"STREAMS", shape->streams},
-        {"VEC", policy->vector},
-        {"VEC.ANY", policy->any_vector},
-        {"VEC.ARENA", policy->arena_vector},
-        {"VEC.HALF_HEAD", policy->half_head_vector},
-        {"VEC.HEAD", policy->head_vector},
-        {"VEC.LINEAR", policy->linear_vector},
-        {"VOCABULARY", shape->vocabulary},
-        {"WIDE", (int64_t)policy->projection_vectors},
-        {"Y_ROW", (int64_t)gate_rows(shape).y},
-    };
-    const struct {
-        const char *name;
-        double value;
-    } reals[] = {
-        {"ATTN_SCALE", shape->attn_scale}, {"EMBED_EPSILON", shape->embed_norm ? shape->norm_eps : 1.0},
-        {"HC_EPS", shape->hc_eps},         {"NORM_EPSILON", shape->norm_eps},
-        {"SCALE", attention_scale(shape)}, {"SOFTCAP", shape->softcap > 0.0 ? shape->softcap : 1.0},
+        int64_t number;
+        double real;
+    } all[] = {
+        [ACT] = {"ACT", shape->type},
+        [ACROSS_KEY] = {"ACROSS", tiles[1].across},
+        [ACROSS_QUERY] = {"ACROSS", tiles[0].across},
+        [ACT_MASTER] = {"ACT", shape->master},
+        [ACT_MUON] = {"ACT", shape->muon_type},
+        [BIAS] = {"BIAS", has_norm_bias(operations)},
+        [BLOCK_COLUMNS] = {"BLOCK_COLUMNS", FEW_ROWS_BLOCK},
+        [BLOCK_ROWS] = {"BLOCK_ROWS", FEW_ROWS_BLOCK},
+        [BLOCK_ROWS_PROJECTED] = {"BLOCK_ROWS", (int64_t)policy->projection_rows},
+        [CAPPED] = {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
+        [CHANNELS] = {"CHANNELS", shape->channels},
+        [DOWN_KEY] = {"DOWN", tiles[1].down},
+        [DOWN_QUERY] = {"DOWN", tiles[0].down},
+        [EMBED_NORM] = {"EMBED_NORM", shape->embed_norm},
+        [EMULATED] = {"EMULATED", operations->emulates_bf16},
+        [GAINED] = {"GAINED", !shape->gainless},
+        [GROUP_ROWS] = {"GROUP_ROWS", (int64_t)policy->frame_rows},
+        [HEADS] = {"HEADS", heads.heads},
+        [HEAD_GAINS] = {"HEAD_GAINS", shape->qk_norm == QK_NORM_GAINED},
+        [HEAD_SIZE] = {"HEAD_SIZE", heads.size},
+        [KEYS] = {"KEYS", policy->attention_keys},
+        [KEYS_BACKWARD] = {"KEYS_BACKWARD", policy->attention_keys_backward},
+        [KEY_VEC] = {"KEY_VEC", policy->attention_key_vector},
+        [KV_HEADS] = {"KV_HEADS", heads.kv_heads},
+        [LANES_LOSS] = {"LANES", (int64_t)policy->loss_lanes},
+        [LANES_MAP] = {"LANES", (int64_t)policy->map_lanes},
+        [LENGTH] = {"LENGTH", (int64_t)norm_length(operations)},
+        [MAP_LOCAL] = {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
+        [MASTER] = {"MASTER", shape->master},
+        [MOMENTS] = {"MOMENTS", shape->moments},
+        [NORMED] = {"NORMED", shape->qk_norm != QK_NORM_NONE},
+        [NORM_SUM] = {"NORM_SUM", shape->norm_sum},
+        [PLAIN] = {"PLAIN", !residual_has_matrices(shape->residual)},
+        [POSITIONS] = {"POSITIONS", shape->position == POSITION_LEARNED},
+        [PROJECTED] = {"PROJECTED", !shape->fixed_top},
+        [PROJECTIONS] = {"PROJECTIONS", (int64_t)operations->columns},
+        [QUERIES] = {"QUERIES", policy->attention_queries[attention_is(operations, "cpu_bf16")]},
+        [RANK] = {"RANK", gates_rank(shape)},
+        [RANK_ROW] = {"RANK_ROW", (int64_t)gate_rows(shape).hidden},
+        [READ_DELAY] = {"READ_DELAY", shape->read_delay},
+        [RMS_GROUPS] = {"RMS_GROUPS", (int64_t)operations->norm_groups},
+        [SCALED] = {"SCALED", shape->scaled},
+        [STREAMS] = {"STREAMS", shape->streams},
+        [VEC] = {"VEC", policy->vector},
+        [VEC_ANY] = {"VEC", policy->any_vector},
+        [VEC_ARENA] = {"VEC", policy->arena_vector},
+        [VEC_HALF_HEAD] = {"VEC", policy->half_head_vector},
+        [VEC_HEAD] = {"VEC", policy->head_vector},
+        [VEC_LINEAR] = {"VEC", policy->linear_vector},
+        [VOCABULARY] = {"VOCABULARY", shape->vocabulary},
+        [WIDE] = {"WIDE", (int64_t)policy->projection_vectors},
+        [Y_ROW] = {"Y_ROW", (int64_t)gate_rows(shape).y},
+        [ATTN_SCALE] = {"ATTN_SCALE", .real = shape->attn_scale},
+        [EMBED_EPSILON] = {"EMBED_EPSILON", .real = shape->embed_norm ? shape->norm_eps : 1.0},
+        [HC_EPS] = {"HC_EPS", .real = shape->hc_eps},
+        [NORM_EPSILON] = {"NORM_EPSILON", .real = shape->norm_eps},
+        [SCALE] = {"SCALE", .real = attention_scale(shape)},
+        [SOFTCAP] = {"SOFTCAP", .real = shape->softcap > 0.0 ? shape->softcap : 1.0},
     };
     char *text;
     size_t bytes;
     FILE *file = memory_open_stream(&text, &bytes);
-    for (const char *word = program->constants; *word; word += strspn(word, " ")) {
-        const size_t length = strcspn(word, " ");
-        const int macro = (int)strcspn(word, ". ");
-        if (strncmp(word, "VARIANT", length) == 0) {
+    for (const enum constant *constant = program->constants; *constant != END; constant++) {
+        if (*constant == VARIANT) {
             print_variant(file, operations);
+        } else if (*constant >= ATTN_SCALE) {
+            fprintf(file, " -D%s=%.9ef", all[*constant].name, all[*constant].real);
+        } else {
+            fprintf(file, " -D%s=%" PRId64, all[*constant].name, all[*constant].number);
         }
-        for (size_t i = 0; i < COUNT(integers); i++) {
-            if (strncmp(integers[i].name, word, length) == 0 && !integers[i].name[length]) {
-                fprintf(file, " -D%.*s=%" PRId64, macro, word, integers[i].value);
-            }
-        }
-        for (size_t i = 0; i < COUNT(reals); i++) {
-            if (strncmp(reals[i].name, word, length) == 0 && !reals[i].name[length]) {
-                fprintf(file, " -D%.*s=%.9ef", macro, word, reals[i].value);
-            }
-        }
-        word += length;
     }
     fputs(program->options ? program->options : "", file);
     fputs(device_registers_option(&operations->compute->device, program->registers), file);
@@ -425,7 +502,7 @@ static int build(struct operations *operations, const struct program *row) {
 /* Whether a program of this row is to be built: the model needs it, its file's name begins with `file`, and it was
  * not built before. */
 static bool is_needed(const struct operations *operations, const struct program *row, const char *file) {
-    return (!file || strncmp(row->file, file, strlen(file)) == 0) && has(operations, row->needed) &&
+    return (!file || strncmp(row->file, file, strlen(file)) == 0) && (!row->needed || row->needed(operations)) &&
            (!row->attention || attention_is(operations, row->attention)) && !kernel_of(operations, row, 0)->handle;
 }
 
