@@ -36,13 +36,6 @@ static const struct {
     [TENSOR_U16] = {"U16", 2, WHOLE},      [TENSOR_U8] = {"U8", 1, WHOLE},      [TENSOR_BOOL] = {"BOOL", 1, OTHER},
 };
 
-struct safetensors {
-    struct path path;
-    int descriptor;
-    struct tensor_info *infos; /* in the order of their bytes in the file */
-    size_t count;
-};
-
 int tensor_measure(struct tensor_info *info) {
     uint64_t elements = 1;
     for (unsigned i = 0; i < info->rank; i++) {
@@ -230,18 +223,6 @@ void safetensors_close(struct safetensors *file) {
     }
     free(file->infos);
     free(file);
-}
-
-const char *safetensors_path(const struct safetensors *file) {
-    return file->path.text;
-}
-
-size_t safetensors_count(const struct safetensors *file) {
-    return file->count;
-}
-
-const struct tensor_info *safetensors_at(const struct safetensors *file, size_t index) {
-    return index < file->count ? &file->infos[index] : NULL;
 }
 
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name) {

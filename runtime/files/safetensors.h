@@ -3,6 +3,7 @@
  * types, duplicate names and trailing bytes are checked before anything is used. */
 #pragma once
 
+#include "runtime/files/files.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,15 +36,18 @@ int tensor_measure(struct tensor_info *info);
 
 /* ---- reading: the header is parsed on opening, tensors are read one by one, so that memory stays small */
 
-struct safetensors;
+/* Only the functions below change it. */
+struct safetensors {
+    struct path path;
+    int descriptor;
+    struct tensor_info *infos; /* [count] in the order of their bytes in the file */
+    size_t count;
+};
 
 /* On success *opened is owned by the caller (safetensors_close). */
 int safetensors_open(const char *path, struct safetensors **opened);
 void safetensors_close(struct safetensors *file);
 
-const char *safetensors_path(const struct safetensors *file);
-size_t safetensors_count(const struct safetensors *file);
-const struct tensor_info *safetensors_at(const struct safetensors *file, size_t index);
 const struct tensor_info *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
 
 /* Reads elements [first, first + count) of a tensor, converted to float (F32, F64, F16, BF16) or int32 (I32, I64 if

@@ -16,26 +16,6 @@
 #define BLOCK  ((uint64_t)1 << 17) /* tokens examined in one go */
 #define BLOCKS 256
 
-/* A file of a split: train.bin or val.bin, or a token shard. */
-struct token_shard {
-    char *path;
-    int descriptor;
-    uint64_t header_bytes;
-    uint64_t first, count; /* tokens of the split */
-    struct stat before;    /* size and times as they were when the content was last known */
-};
-
-struct token_file {
-    char *name; /* for messages */
-    struct token_shard *shards;
-    size_t shard_count, capacity;
-    unsigned token_bytes;
-    uint64_t count;                    /* tokens */
-    struct token_documents *documents; /* NULL: not known */
-    char digest[CHECKSUM_SIZE];        /* of token_file_examine, for this vocabulary; "" before */
-    uint32_t vocab_size;
-};
-
 const char *const token_folder_files[] = {
     "val.bin", "train.bin", TOKENIZER_FILE_NAME, "val.documents", "train.documents", "meta.json", NULL};
 
@@ -254,29 +234,9 @@ void token_file_close(struct token_file *file) {
     free(file);
 }
 
-uint64_t token_file_count(const struct token_file *file) {
-    return file->count;
-}
-
-const char *token_file_name(const struct token_file *file) {
-    return file->name;
-}
-
 const char *token_file_short_name(const struct token_file *file) {
     const char *slash = strrchr(file->name, '/');
     return slash ? slash + 1 : file->name;
-}
-
-size_t token_file_shards(const struct token_file *file) {
-    return file->shard_count;
-}
-
-struct token_range token_file_shard(const struct token_file *file, size_t index) {
-    return (struct token_range){file->shards[index].first, file->shards[index].count};
-}
-
-unsigned token_file_token_bytes(const struct token_file *file) {
-    return file->token_bytes;
 }
 
 static int fail_shorter(const struct token_shard *shard) {
@@ -434,10 +394,6 @@ int token_file_read(const struct token_file *file, uint64_t first, uint64_t coun
 }
 
 /* ---- documents */
-
-const struct token_documents *token_file_documents(const struct token_file *file) {
-    return file->documents;
-}
 
 bool token_file_has_prompts(const struct token_file *file) {
     return file->documents && file->documents->targets[file->documents->count] < file->count;

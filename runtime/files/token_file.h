@@ -9,8 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct token_file;
+#include <sys/stat.h>
 
 /* The documents of a split: where each begins, and how many of its first tokens are a prompt, that is, no targets
  * of the loss. hc_prepare writes train.documents and val.documents: for each document in order two little-endian
@@ -20,6 +19,27 @@ struct token_documents {
     size_t count;
     uint64_t *begins;  /* [count + 1] places of their first tokens in the split; the last: the split's tokens */
     uint64_t *targets; /* [count + 1] how many tokens before each that are no prompt; the last: of all */
+};
+
+/* A file of a split: train.bin or val.bin, or a token shard. */
+struct token_shard {
+    char *path;
+    int descriptor;
+    uint64_t header_bytes;
+    uint64_t first, count; /* tokens of the split */
+    struct stat before;    /* size and times as they were when the content was last known */
+};
+
+/* Only the functions below change it. */
+struct token_file {
+    char *name;                 /* the path of the file, or the pattern of the shards' paths; for messages */
+    struct token_shard *shards; /* [shard_count] the files of the split in order: 1, or the number of shards */
+    size_t shard_count, capacity;
+    unsigned token_bytes;              /* 2 or 4 */
+    uint64_t count;                    /* tokens of all shards */
+    struct token_documents *documents; /* as they were when it was opened; NULL: they are not known */
+    char digest[CHECKSUM_SIZE];        /* of token_file_examine, for this vocabulary; "" before */
+    uint32_t vocab_size;
 };
 
 /* Stores a document as the file has it. */
@@ -48,31 +68,13 @@ void token_file_close(struct token_file *file);
  * there is one. An error says how to make what is missing. split: an enum token_split. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
 
-uint64_t token_file_count(const struct token_file *file); /* of all shards */
-
-/* The files of the split in order: 1, or the number of shards. */
-size_t token_file_shards(const struct token_file *file);
-
-/* The tokens of one of them, as places in the split. */
-struct token_range {
-    uint64_t first, count;
-};
-struct token_range token_file_shard(const struct token_file *file, size_t index);
-
-/* The path of the file, or the pattern of the shards' paths; for messages. The short name has no folder. */
-const char *token_file_name(const struct token_file *file);
+/* The name without its folder. */
 const char *token_file_short_name(const struct token_file *file);
-
-/* The bytes of each token: 2 or 4. */
-unsigned token_file_token_bytes(const struct token_file *file);
 
 /* Copies tokens [first, first + count) to int32. Outside of the file, or a token >= vocab_size: error that names
  * the file, the position and the value. */
 int token_file_read(const struct token_file *file, uint64_t first, uint64_t count, uint32_t vocab_size,
                     int32_t *tokens);
-
-/* The documents of the split, as they were when it was opened; NULL: they are not known. */
-const struct token_documents *token_file_documents(const struct token_file *file);
 
 /* Whether some of the tokens are prompts, and so no targets. */
 bool token_file_has_prompts(const struct token_file *file);

@@ -168,11 +168,11 @@ static int choose_stored(struct states *all, const char *path) {
             found++;
         }
     }
-    if (found < safetensors_count(all->file)) {
+    if (found < all->file->count) {
         status =
             error_set("%s has %zu tensors, of which %zu are states of this model: it belongs to another model or "
                       "optimizer",
-                      path, safetensors_count(all->file), found);
+                      path, all->file->count, found);
     }
     for (size_t i = 0; i < all->count; i++) {
         const struct parameter *parameter = all->tensors[i].parameter;

@@ -77,8 +77,8 @@ static int check_places(const struct weights *weights, const json_t *map, const 
     const char *tensor;
     json_t *value;
     for (size_t i = 0; i < weights->file_count; i++) {
-        for (size_t j = 0; j < safetensors_count(weights->files[i]); j++) {
-            const char *name = safetensors_at(weights->files[i], j)->name;
+        for (size_t j = 0; j < weights->files[i]->count; j++) {
+            const char *name = weights->files[i]->infos[j].name;
             const char *place = json_file_text(json_object_get(map, name));
             if (!place || json_integer_value(json_object_get(numbers, place)) != (json_int_t)i) {
                 return error_set("%s: tensor '%.100s' is in another file than %s: %s", weights->path.text, name,
@@ -137,7 +137,7 @@ int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]) {
     int status = open_files(weights, folder, true);
     char(*digests)[CHECKSUM_SIZE] = memory_zeroed(weights->file_count, sizeof *digests);
     for (size_t i = 0; status == 0 && i < weights->file_count; i++) {
-        status = checksum_file(safetensors_path(weights->files[i]), digests[i]);
+        status = checksum_file(weights->files[i]->path.text, digests[i]);
     }
     if (status == 0 && weights->file_count > 1) {
         status = checksum_memory(digests, weights->file_count * sizeof *digests, digest);
@@ -392,7 +392,7 @@ static int check(const struct weights *weights, json_t *used) {
     struct stored stored;
     size_t count = 0;
     for (size_t i = 0; i < weights->file_count; i++) {
-        count += safetensors_count(weights->files[i]);
+        count += weights->files[i]->count;
     }
     if (!weights->hugging_face && count != parameters->count) {
         return error_set("%s has %zu tensors, the model %zu: %s", weights->path.text, count, parameters->count,
@@ -407,8 +407,8 @@ static int check(const struct weights *weights, json_t *used) {
         }
     }
     for (size_t i = 0; weights->hugging_face && i < weights->file_count; i++) {
-        for (size_t j = 0; j < safetensors_count(weights->files[i]); j++) {
-            const struct tensor_info *info = safetensors_at(weights->files[i], j);
+        for (size_t j = 0; j < weights->files[i]->count; j++) {
+            const struct tensor_info *info = &weights->files[i]->infos[j];
             if (info->elements > 0 && !is_ignored(info->name) && !json_object_get(used, info->name)) {
                 return error_set("%s: tensor '%.100s' is not part of this model: %s", weights->path.text,
                                  info->name, another_model);

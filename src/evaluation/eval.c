@@ -250,8 +250,7 @@ static void print_results(const struct evaluation *evaluation) {
     if (settings->data) {
         message_print(stdout, "%-18s%s, ", "split", token_file_short_name(evaluation->file));
         if (settings->eval_iters == 0) {
-            message_print(stdout, "%s\n",
-                          token_file_shards(evaluation->file) > 1 ? "all shards" : "the whole file");
+            message_print(stdout, "%s\n", evaluation->file->shard_count > 1 ? "all shards" : "the whole file");
         } else if (settings->seed < 0) {
             message_print(stdout, "batches at fixed places\n");
         } else {

@@ -366,7 +366,7 @@ static int put_value(void *context, struct gpt *gpt, const struct frame_value *v
 static int add_samples(struct measurement *measurement, struct gpt *gpt) {
     const struct probe_settings *settings = measurement->settings;
     const int64_t samples = settings->samples, batch = settings->batch_size, length = gpt->config.block_size;
-    const uint64_t held = token_file_count(measurement->file);
+    const uint64_t held = measurement->file->count;
     if (held < (uint64_t)length) {
         return error_set("the split has %" PRIu64 " tokens, fewer than one sequence of %" PRId64, held, length);
     }

@@ -27,10 +27,10 @@ void batch_sampler_create(struct batch_sampler *sampler, uint64_t seed, const ch
 }
 
 int batch_sampler_add(struct batch_sampler *sampler, const struct token_file *file, double share) {
-    const uint64_t count = token_file_count(file);
+    const uint64_t count = file->count;
     const double begin = sampler->source_count > 0 ? sampler->sources[sampler->source_count - 1].end : 0.0;
     if (count < (uint64_t)sampler->shape.sequence + 1) {
-        error_set("%s has %s, too few for block_size = %" PRId64 ": prepare more text", token_file_name(file),
+        error_set("%s has %s, too few for block_size = %" PRId64 ": prepare more text", file->name,
                   message_count((int64_t)count, "token").text, sampler->shape.sequence);
         return count > 1 ? error_set("%s or choose a block_size of at most %" PRIu64, error_text(), count - 1) : -1;
     }
@@ -56,10 +56,9 @@ struct batch_row {
 /* A row of documents. The last token of a document has no target. */
 static struct batch_row make_window(const struct batch_source *source, uint64_t window) {
     const uint64_t start = source->windows[window], end = source->windows[window + 1];
-    const struct token_documents *documents = token_file_documents(source->file);
+    const struct token_documents *documents = source->file->documents;
     const bool goes_on = documents->begins[token_documents_find(documents, end)] != end;
-    return (struct batch_row){source, start, end - start,
-                              end - start - (end == token_file_count(source->file) || !goes_on)};
+    return (struct batch_row){source, start, end - start, end - start - (end == source->file->count || !goes_on)};
 }
 
 /* Ends windows so that each has as many whole documents as fit into `sequence` tokens. */
@@ -81,11 +80,11 @@ static void find_windows(const struct token_documents *documents, uint64_t seque
 int batch_sampler_set_documents(struct batch_sampler *sampler) {
     for (struct batch_source *source = sampler->sources; source < sampler->sources + sampler->source_count;
          source++) {
-        const struct token_documents *documents = token_file_documents(source->file);
+        const struct token_documents *documents = source->file->documents;
         if (!documents) {
             return error_set("%s has no lengths of documents beside it: prepare JSON lines with hc_prepare "
                              "--document-lengths, or choose train_batches = random",
-                             token_file_name(source->file));
+                             source->file->name);
         }
         find_windows(documents, (uint64_t)sampler->shape.sequence, source);
         for (int i = 0; i < 2; i++) {
@@ -124,7 +123,7 @@ static const uint64_t *order_of_pass(const struct batch_sampler *sampler, struct
 
 int batch_sampler_set_sequential(struct batch_sampler *sampler) {
     const struct token_file *file = sampler->sources->file;
-    const size_t shards = token_file_shards(file);
+    const size_t shards = file->shard_count;
     uint64_t tokens, largest = 0; /* of an iteration, and of a file */
     if (__builtin_mul_overflow((uint64_t)sampler->global_rows, (uint64_t)sampler->shape.sequence, &tokens)) {
         tokens = UINT64_MAX; /* also more than a file has */
@@ -132,7 +131,7 @@ int batch_sampler_set_sequential(struct batch_sampler *sampler) {
     sampler->before = memory_zeroed(shards, sizeof *sampler->before);
     sampler->pass = 0;
     for (size_t i = 0; i < shards; i++) {
-        const uint64_t count = token_file_shard(file, i).count;
+        const uint64_t count = file->shards[i].count;
         largest = count > largest ? count : largest;
         sampler->before[i] = sampler->pass;
         sampler->pass += (count - 1) / tokens;
@@ -172,7 +171,7 @@ static struct batch_row find_random(struct batch_sampler *sampler, uint64_t numb
         }
     }
     if (!source->windows) {
-        const uint64_t starts = token_file_count(source->file) - sequence;
+        const uint64_t starts = source->file->count - sequence;
         return (struct batch_row){source, random_below(sampler->key, number, starts), sequence, sequence};
     }
     const uint64_t count = source->window_count;
@@ -186,9 +185,8 @@ static struct batch_row find_random(struct batch_sampler *sampler, uint64_t numb
 static struct batch_row find_sequential(const struct batch_sampler *sampler, int64_t iteration, uint64_t row) {
     const struct batch_source *source = sampler->sources;
     const uint64_t sequence = (uint64_t)sampler->shape.sequence, place = (uint64_t)iteration % sampler->pass;
-    const size_t shard =
-        search_range(sampler->before, sizeof *sampler->before, token_file_shards(source->file), place);
-    const uint64_t start = token_file_shard(source->file, shard).first +
+    const size_t shard = search_range(sampler->before, sizeof *sampler->before, source->file->shard_count, place);
+    const uint64_t start = source->file->shards[shard].first +
                            (place - sampler->before[shard]) * (uint64_t)sampler->global_rows * sequence;
     return (struct batch_row){source, start + row * sequence, sequence, sequence};
 }
@@ -298,7 +296,7 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
     if (status == 0 && !(all > 0.0)) {
         status = error_set("%s: all tokens of the batches that estimate the loss (eval_iters = %" PRId64
                            ") are prompts, which are no targets: give more eval_iters, or a larger block_size",
-                           token_file_name(sampler->sources[0].file), batches);
+                           sampler->sources[0].file->name, batches);
     }
     *targets = (uint64_t)all;
     *loss = 0.0;

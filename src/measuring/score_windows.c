@@ -139,12 +139,12 @@ enum { ROUND_TOKENS = 1 << 21 };
 
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
                 struct progress *progress, uint64_t *tokens, double *loss) {
-    const uint64_t length = (uint64_t)gpt->options.sequence, places = token_file_count(file) - 1;
+    const uint64_t length = (uint64_t)gpt->options.sequence, places = file->count - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
     const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
     *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
     if (*tokens == 0) {
-        return error_set("%s has nothing to predict: %s", token_file_name(file),
+        return error_set("%s has nothing to predict: %s", file->name,
                          places == 0 ? "it has one token only, and the first one is not predicted"
                                      : "all of its tokens but the first are prompts");
     }

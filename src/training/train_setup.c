@@ -302,7 +302,7 @@ static int check_same_data(struct trainer *trainer) {
         const struct token_file *file = split == 0 ? data->train : data->val;
         const char *now = split == 0 ? trainer->train_digest : trainer->val_digest;
         char *before = split == 0 ? trainer->state.train_digest : trainer->state.val_digest;
-        const char *name = file && !is_mixture ? token_file_name(file) : settings->data_dir;
+        const char *name = file && !is_mixture ? file->name : settings->data_dir;
         const bool is_another = has_another(before, now);
         if (is_another && !settings->accept_new_data && is_mixture) {
             return error_set(
@@ -364,7 +364,7 @@ static int open_evaluation(struct trainer *trainer) {
     }
     for (size_t i = 0; i < data->count; i++) {
         const struct token_file *file = data->folders[i].val;
-        const uint64_t count = token_file_count(file);
+        const uint64_t count = file->count;
         const bool is_whole =
             settings->eval_batches == EVAL_BATCHES_WHOLE ||
             (settings->eval_batches == EVAL_BATCHES_AUTO && (double)count <= WHOLE_SPLIT_RATIO * sampled);
@@ -377,9 +377,8 @@ static int open_evaluation(struct trainer *trainer) {
             }
         }
         PRINT(trainer, "evaluate %.0f of %" PRIu64 " tokens of %s, %.0f of %s, at %s\n",
-              is_whole ? (double)count : sampled, count,
-              data->count > 1 ? token_file_name(file) : token_file_short_name(file), sampled, train_name,
-              by_seed ? "places that depend on the seed" : "the same places for every seed");
+              is_whole ? (double)count : sampled, count, data->count > 1 ? file->name : token_file_short_name(file),
+              sampled, train_name, by_seed ? "places that depend on the seed" : "the same places for every seed");
     }
     /* `auto` scores the shortest folders of a mixture whole, so that their number identifies them */
     snprintf(trainer->state.evaluation, sizeof trainer->state.evaluation,
@@ -403,11 +402,11 @@ static int open_sequence(struct trainer *trainer) {
             "random or documents");
     }
     if (batch_sampler_set_sequential(sampler)) {
-        return error_prefix("%s", token_file_name(file));
+        return error_prefix("%s", file->name);
     }
     PRINT(trainer, "batches  in sequence: %" PRIu64 " iterations read %" PRIu64 " of %" PRIu64 " tokens of %s%s\n",
-          sampler->pass, sampler->pass * (uint64_t)(sampler->global_rows * sampler->shape.sequence),
-          token_file_count(file), token_file_short_name(file),
+          sampler->pass, sampler->pass * (uint64_t)(sampler->global_rows * sampler->shape.sequence), file->count,
+          token_file_short_name(file),
           (uint64_t)trainer->settings->stop_at > sampler->pass ? ", and then begin again" : "");
     if (state->tokens / tokens != (uint64_t)state->iteration || state->tokens % tokens != 0) {
         PRINT(trainer, "warning  iterations had another number of tokens before: in sequence, iteration i takes "
@@ -430,11 +429,11 @@ static int open_documents(struct trainer *trainer) {
         if (empty == source->window_count) {
             return error_set("%s: with block_size = %" PRId64 " all %" PRIu64 " sequences consist of prompts, and "
                              "there is nothing to learn: choose a larger block_size",
-                             token_file_name(source->file), sampler->shape.sequence, empty);
+                             source->file->name, sampler->shape.sequence, empty);
         }
         PRINT(trainer, "batches  of documents: %zu of %s fill %.1f %% of %" PRIu64 " sequences\n",
-              token_file_documents(source->file)->count, token_file_name(source->file),
-              100.0 * (double)token_file_count(source->file) / places, source->window_count);
+              source->file->documents->count, source->file->name, 100.0 * (double)source->file->count / places,
+              source->window_count);
         all_empty += empty;
     }
     if (sampler->source_count == 1) {

@@ -130,8 +130,8 @@ static int open_folder(struct data_folder *folder, bool needs_val, struct vocabu
         (needs_val && token_file_open_split(folder->path, SPLIT_VAL, &folder->val))) {
         return -1;
     }
-    const unsigned train = 8 * token_file_token_bytes(folder->train);
-    const unsigned val = folder->val ? 8 * token_file_token_bytes(folder->val) : train;
+    const unsigned train = 8 * folder->train->token_bytes;
+    const unsigned val = folder->val ? 8 * folder->val->token_bytes : train;
     if (train != val) {
         return error_set("%s has tokens of %u bits to train on and of %u bits to evaluate on: they are of "
                          "two tokenizers, so put them into folders of their own",
@@ -177,7 +177,7 @@ int training_data_compare(const struct training_data *data, struct ranks *ranks,
             struct token_file *file = split == 0 ? data->folders[i].train : data->folders[i].val;
             status = file ? token_file_examine(file, (uint32_t)vocab_size, digests[i]) : 0;
             digests[i][0] = file ? digests[i][0] : '\0';
-            status = same_job_digest(ranks, status, digests[i], file ? token_file_name(file) : "",
+            status = same_job_digest(ranks, status, digests[i], file ? file->name : "",
                                      "prepare the data once and copy it");
         }
         memcpy(digest, digests[0], CHECKSUM_SIZE);

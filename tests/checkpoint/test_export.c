@@ -184,7 +184,7 @@ UNIT_TEST(linear_layers_are_transposed_for_hugging_face) {
             assert_true(b[in * 48 + out] == a[out * 16 + in]);
         }
     }
-    assert_int_equal(safetensors_count(theirs), 4 + 2 * 12);
+    assert_int_equal(theirs->count, 4 + 2 * 12);
     free(a);
     free(b);
     safetensors_close(ours);
@@ -271,13 +271,13 @@ struct change {
 
 static void copy_changed(const char *from, const char *to, const struct change *change) {
     struct safetensors *file = tensors_open(scratch_path(from), "model.safetensors");
-    const size_t count = safetensors_count(file);
+    const size_t count = file->count;
     struct tensor_info infos[64];
     float *values[64];
     size_t kept = 0;
     for (size_t i = 0; i < count + (change->add != NULL); i++) {
         const struct tensor_info *info =
-            i < count ? safetensors_at(file, i) : tensors_need(file, "", "transformer.wte.weight");
+            i < count ? &file->infos[i] : tensors_need(file, "", "transformer.wte.weight");
         const char *name = i < count ? info->name : change->add;
         if (change->drop && strcmp(name, change->drop) == 0) {
             continue;
@@ -401,8 +401,8 @@ static void write_divided(const char *extra, bool turned) {
     scratch_write("divided/config.json", text, bytes);
     struct safetensors *file = tensors_open(scratch_path("plain-hf"), "model.safetensors");
     text = memory_format("{\"weight_map\": {");
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct tensor_info *info = safetensors_at(file, i);
+    for (size_t i = 0; i < file->count; i++) {
+        const struct tensor_info *info = &file->infos[i];
         const size_t half = i % 2;
         infos[half][kept[half]] = *info;
         values[half][kept[half]++] = tensors_read(file, info);

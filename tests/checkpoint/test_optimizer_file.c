@@ -52,8 +52,8 @@ static void rewrite(struct small_model *model, const char *dropped, const struct
     struct tensor_info infos[MANY];
     size_t count = 0;
     require(safetensors_open(scratch_path(STATES), &file));
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct tensor_info *info = safetensors_at(file, i);
+    for (size_t i = 0; i < file->count; i++) {
+        const struct tensor_info *info = &file->infos[i];
         const size_t length = strlen(info->name);
         if (!dropped || length < strlen(dropped) || strcmp(info->name + length - strlen(dropped), dropped) != 0) {
             assert_true(count + 1 < MANY);

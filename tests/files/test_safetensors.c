@@ -153,8 +153,7 @@ UNIT_TEST(test_unusual_but_valid) {
     struct safetensors *file;
     const char *path = make_file("{}      ", 8, 0);
     assert_int_equal(safetensors_open(path, &file), 0);
-    assert_int_equal(safetensors_count(file), 0);
-    assert_null(safetensors_at(file, 0));
+    assert_int_equal(file->count, 0);
     assert_null(safetensors_find(file, "a"));
     safetensors_close(file);
     safetensors_close(NULL);
@@ -167,12 +166,12 @@ UNIT_TEST(test_unusual_but_valid) {
     make_file(header, strlen(header), 5);
     assert_int_equal(symlink("made.safetensors", scratch_path("link")), 0);
     assert_int_equal(safetensors_open(scratch_path("link"), &file), 0);
-    assert_int_equal(safetensors_count(file), 3);
-    assert_string_equal(safetensors_at(file, 0)->name, "first");
-    assert_int_equal(safetensors_at(file, 0)->rank, 0);
-    assert_int_equal(safetensors_at(file, 0)->elements, 1);
+    assert_int_equal(file->count, 3);
+    assert_string_equal(file->infos[0].name, "first");
+    assert_int_equal(file->infos[0].rank, 0);
+    assert_int_equal(file->infos[0].elements, 1);
     const struct tensor_info *last = safetensors_find(file, "last");
-    assert_ptr_equal(last, safetensors_at(file, 2));
+    assert_ptr_equal(last, &file->infos[2]);
     int32_t value;
     assert_int_equal(safetensors_read_i32(file, last, 0, 1, &value), 0);
     assert_int_equal(value, 0x04030201);
@@ -190,34 +189,29 @@ UNIT_TEST(test_conversion_to_float) {
     float values[10];
     struct safetensors *file =
         open_made("{\"h\":{\"dtype\":\"F16\",\"shape\":[10],\"data_offsets\":[0,20]}}", half, sizeof half);
-    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 5, values), 0);
+    assert_int_equal(safetensors_read_f32(file, &file->infos[0], 0, 5, values), 0);
     for (int i = 0; i < 5; i++) {
         assert_true(values[i] == expected[i] && signbit(values[i]) == signbit(expected[i]));
     }
-    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 8, 2, values), 0);
+    assert_int_equal(safetensors_read_f32(file, &file->infos[0], 8, 2, values), 0);
     assert_true(values[0] == 1023 * 0x1p-24f && values[1] == 0.333251953125f);
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 0, 10, values),
-                 "element 5 of tensor 'h' is inf");
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 6, 2, values),
-                 "element 6 of tensor 'h' is -inf");
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 7, 3, values),
-                 "element 7 of tensor 'h' is nan");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 0, 10, values), "element 5 of tensor 'h' is inf");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 6, 2, values), "element 6 of tensor 'h' is -inf");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 7, 3, values), "element 7 of tensor 'h' is nan");
     safetensors_close(file);
 
     file = open_made("{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", brain, sizeof brain);
-    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 3, values), 0);
+    assert_int_equal(safetensors_read_f32(file, &file->infos[0], 0, 3, values), 0);
     assert_true(values[0] == 1 && values[1] == -2 && values[2] > 0 && values[2] < 1e-40f);
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 1, 3, values),
-                 "element 3 of tensor 'b' is inf");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 1, 3, values), "element 3 of tensor 'b' is inf");
     safetensors_close(file);
 
     file = open_made("{\"d\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]}}", wide, sizeof wide);
-    assert_int_equal(safetensors_read_f32(file, safetensors_at(file, 0), 0, 1, values), 0);
+    assert_int_equal(safetensors_read_f32(file, &file->infos[0], 0, 1, values), 0);
     assert_true(values[0] == (float)(1.0 / 3));
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 0, 2, values),
-                 "element 1 of tensor 'd' is -inf");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 0, 2, values), "element 1 of tensor 'd' is -inf");
     int32_t integers[2];
-    assert_error(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, integers),
+    assert_error(safetensors_read_i32(file, &file->infos[0], 0, 2, integers),
                  "tensor 'd' has dtype F64 where whole numbers are wanted");
     safetensors_close(file);
 }
@@ -228,15 +222,15 @@ UNIT_TEST(test_conversion_to_int) {
     int32_t values[4];
     struct safetensors *file =
         open_made("{\"i\":{\"dtype\":\"I64\",\"shape\":[4],\"data_offsets\":[0,32]}}", wide, sizeof wide);
-    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 3, values), 0);
+    assert_int_equal(safetensors_read_i32(file, &file->infos[0], 0, 3, values), 0);
     assert_true(values[0] == -1 && values[1] == INT32_MIN && values[2] == INT32_MAX);
-    assert_error(safetensors_read_i32(file, safetensors_at(file, 0), 1, 3, values),
+    assert_error(safetensors_read_i32(file, &file->infos[0], 1, 3, values),
                  "element 3 of tensor 'i' does not fit 32 bits");
     float number;
-    assert_error(safetensors_read_f32(file, safetensors_at(file, 0), 0, 1, &number), "floating-point");
+    assert_error(safetensors_read_f32(file, &file->infos[0], 0, 1, &number), "floating-point");
     safetensors_close(file);
     file = open_made("{\"u\":{\"dtype\":\"U16\",\"shape\":[2],\"data_offsets\":[0,4]}}", narrow, sizeof narrow);
-    assert_int_equal(safetensors_read_i32(file, safetensors_at(file, 0), 0, 2, values), 0);
+    assert_int_equal(safetensors_read_i32(file, &file->infos[0], 0, 2, values), 0);
     assert_true(values[0] == 0 && values[1] == 65535);
     safetensors_close(file);
 }
@@ -246,7 +240,7 @@ UNIT_TEST(test_ranges) {
     float values[3];
     struct safetensors *file =
         open_made("{\"f\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", data, sizeof data);
-    const struct tensor_info *info = safetensors_at(file, 0);
+    const struct tensor_info *info = &file->infos[0];
     assert_int_equal(safetensors_read_f32(file, info, 3, 0, values), 0);
     assert_int_equal(safetensors_read_f32(file, info, 1, 2, values), 0);
     assert_true(values[0] == 2 && values[1] == 3);
@@ -278,7 +272,7 @@ UNIT_TEST(test_round_trip) {
 
     struct safetensors *file;
     assert_int_equal(safetensors_open(path, &file), 0);
-    assert_int_equal(safetensors_count(file), 4);
+    assert_int_equal(file->count, 4);
     for (size_t i = 0; i < 4; i++) {
         const struct tensor_info *info = safetensors_find(file, written[i].name);
         assert_non_null(info);

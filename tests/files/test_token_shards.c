@@ -48,8 +48,8 @@ UNIT_TEST(test_reading) {
     assert_int_equal(training_data_open(scratch_path("shards"), true, &data), 0);
     assert_int_equal(data.vocabulary.size, 50257);
     assert_string_equal(data.vocabulary.tokenizer, "gpt2");
-    assert_int_equal(token_file_count(data.folders->train), TOKENS);
-    assert_int_equal(token_file_count(data.folders->val), TOKENS);
+    assert_int_equal(data.folders->train->count, TOKENS);
+    assert_int_equal(data.folders->val->count, TOKENS);
     for (uint64_t first = 695; first < 705; first++) { /* across two borders, and from each token on */
         assert_int_equal(token_file_read(data.folders->train, first, 100, VOCABULARY, tokens), 0);
         for (uint64_t i = 0; i < 100; i++) {
@@ -155,7 +155,7 @@ UNIT_TEST(test_more_shards_than_descriptors) {
     assert_true(before.rlim_max == RLIM_INFINITY || before.rlim_max > SHARDS + LIMIT);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(training_data_open(scratch_path("many"), false, &data), 0);
-    assert_int_equal(token_file_shards(data.folders->train), SHARDS);
+    assert_int_equal(data.folders->train->shard_count, SHARDS);
     assert_int_equal(token_file_read(data.folders->train, SHARDS - 1, 1, VOCABULARY, &token), 0);
     assert_int_equal(token, token_at("train", SHARDS - 1));
     training_data_close(&data);

@@ -26,7 +26,7 @@ static void read_targets(const struct token_file *file, bool fits, uint64_t firs
 static void read_tokens(struct token_file *file, uint32_t vocabulary) {
     int32_t tokens[64];
     char digest[CHECKSUM_SIZE];
-    const uint64_t count = token_file_count(file), last = count < 64 ? count : 64;
+    const uint64_t count = file->count, last = count < 64 ? count : 64;
     const bool fits = token_file_examine(file, vocabulary, digest) == 0;
     fuzz_require(count > 0, "an empty file was accepted");
     fuzz_require(!fits || token_file_read(file, count - last, last, vocabulary, tokens) == 0,
@@ -41,8 +41,7 @@ static void read_tokens(struct token_file *file, uint32_t vocabulary) {
 static void read_shorter(struct token_file *file) {
     char digest[CHECKSUM_SIZE];
     int32_t token;
-    fuzz_require(token_file_read(file, token_file_count(file) - 1, 1, 65536, &token) != 0,
-                 "a token that is gone was read");
+    fuzz_require(token_file_read(file, file->count - 1, 1, 65536, &token) != 0, "a token that is gone was read");
     fuzz_require(token_file_examine(file, 65536, digest) != 0, "a file that is gone was examined");
 }
 

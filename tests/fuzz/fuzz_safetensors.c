@@ -15,9 +15,9 @@ static void read_tensor(const struct safetensors *file, const struct tensor_info
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct safetensors *file;
     if (safetensors_open(fuzz_file(data, bytes), &file) == 0) {
-        for (size_t i = 0; i < safetensors_count(file); i++) {
-            read_tensor(file, safetensors_at(file, i));
-            safetensors_find(file, safetensors_at(file, i)->name);
+        for (size_t i = 0; i < file->count; i++) {
+            read_tensor(file, &file->infos[i]);
+            safetensors_find(file, file->infos[i].name);
         }
         safetensors_close(file);
     }

@@ -88,8 +88,8 @@ static void judge(const char *name, double error, double allowed, double *so_far
 
 static double gradient_norm(const struct safetensors *expected) {
     double sum = 0.0;
-    for (size_t i = 0; i < safetensors_count(expected); i++) {
-        const struct tensor_info *info = safetensors_at(expected, i);
+    for (size_t i = 0; i < expected->count; i++) {
+        const struct tensor_info *info = &expected->infos[i];
         if (strncmp(info->name, "grad.", 5) == 0) {
             float *values = tensors_read(expected, info);
             const double norm = tensors_norm(values, info->elements);
@@ -124,9 +124,9 @@ static void compare_pass(const char *path, const struct golden_case *golden) {
     struct safetensors *actual = tensors_open(path, "");
     struct safetensors *expected = tensors_open(golden_path(golden, "expected.safetensors"), "");
     const double whole_norm = gradient_norm(expected);
-    assert_int_equal(safetensors_count(actual), safetensors_count(expected));
-    for (size_t i = 0; i < safetensors_count(expected); i++) {
-        const struct tensor_info *info = safetensors_at(expected, i);
+    assert_int_equal(actual->count, expected->count);
+    for (size_t i = 0; i < expected->count; i++) {
+        const struct tensor_info *info = &expected->infos[i];
         const struct tensor_info *found = tensors_need(actual, "", info->name);
         assert_same_shape(found, info);
         float *values = tensors_read(actual, found), *wanted = tensors_read(expected, info);
@@ -171,8 +171,8 @@ static void compare_rounded(const char *path, const struct golden_case *golden) 
     require(config_file_read(golden_path(golden, "."), &config));
     const double rounding = rounding_of(type_of(golden), &config);
     double worst_error = 0.0;
-    for (size_t i = 0; i < safetensors_count(actual); i++) {
-        const struct tensor_info *info = safetensors_at(actual, i);
+    for (size_t i = 0; i < actual->count; i++) {
+        const struct tensor_info *info = &actual->infos[i];
         const struct tensor_info *wanted = tensors_need(expected, "", info->name);
         assert_same_shape(info, wanted);
         float *values = tensors_read(actual, info), *right = tensors_read(expected, wanted);
@@ -269,9 +269,9 @@ static void compare_weights(const char *folder, const struct golden_case *golden
     struct safetensors *start = tensors_open(golden_path(golden, "train_init.safetensors"), "");
     struct safetensors *end = tensors_open(golden_path(golden, "train_final.safetensors"), "");
     double error = 0.0, change = 0.0;
-    assert_int_equal(safetensors_count(actual), safetensors_count(end));
-    for (size_t i = 0; i < safetensors_count(end); i++) {
-        const struct tensor_info *info = safetensors_at(end, i);
+    assert_int_equal(actual->count, end->count);
+    for (size_t i = 0; i < end->count; i++) {
+        const struct tensor_info *info = &end->infos[i];
         float *a = tensors_read(actual, tensors_need(actual, "", info->name)), *b = tensors_read(end, info);
         float *from = tensors_read(start, tensors_need(start, "", info->name));
         error += pow(tensors_distance(a, b, info->elements), 2.0);
