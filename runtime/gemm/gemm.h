@@ -9,7 +9,7 @@
  *
  * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and an epilogue
  * in the GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run
- * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. gemm_choice.c chooses. On an
+ * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. gemm_run.c chooses. On an
  * H100 in bf16 that is mma, with cl/matrix_cores_nvidia.cl; cl/matrix_cores.cl lists the devices. */
 #pragma once
 
@@ -62,11 +62,8 @@ struct gemm_call {
 /* ---- opening and running */
 
 /* Chooses the backend by name (the option --gemm); "auto" by the device and `operands`, the type of most matrices:
- * choose_backend in gemm_choice.c has the rule. */
+ * choose_backend in gemm_run.c has the rule. */
 int gemm_open(struct compute *compute, const char *name, enum element_type operands);
-
-/* Releases what gemm_open made; compute_close does it, too. */
-void gemm_close(struct compute *compute);
 
 /* compute_open, then gemm_open as the options say. */
 int gemm_compute_open(struct compute **opened, const struct compute_options *options);
@@ -112,7 +109,7 @@ struct gemm_matrix_cores {
 };
 struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute);
 
-/* ---- how fast they are: gemm_rate.c */
+/* ---- how fast they are */
 
 /* Measures the multiply-add rate in FLOP/s of C[m, n] = A[m, k] B[n, k]^T with matrices of this type, in the
  * fastest of a few rounds (about 0.3 s); what metrics call mfu is relative to this. Returns 0 rate with an error on

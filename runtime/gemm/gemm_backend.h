@@ -1,5 +1,4 @@
-/* What a GEMM backend provides to runtime/gemm/gemm_choice.c and gemm_run.c, what it keeps, and functions that
- * backends share. */
+/* What a GEMM backend provides to gemm_run.c, what it keeps, and functions that backends share. */
 #pragma once
 
 #include "runtime/files/checksum.h"

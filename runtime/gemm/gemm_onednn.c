@@ -6,7 +6,6 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_libraries.h"
 #include "runtime/gemm/gemm_verify.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"

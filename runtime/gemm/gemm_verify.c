@@ -1,7 +1,6 @@
 #include "runtime/gemm/gemm_verify.h"
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <math.h>
@@ -257,7 +256,7 @@ static int verify_large(struct compute *compute) {
     return status;
 }
 
-static int verify_once(struct compute *compute, enum element_type type, bool symmetric) {
+int gemm_verify(struct compute *compute, enum element_type type, bool symmetric) {
     const struct gemm_state *state = gemm_state(compute);
     char what[sizeof state->description + CHECKSUM_SIZE + 32], key[CHECKSUM_SIZE];
     snprintf(what, sizeof what, "%s%s %s %s", symmetric ? "symmetric " : "", element_name(type), state->identity,
@@ -270,12 +269,4 @@ static int verify_once(struct compute *compute, enum element_type type, bool sym
     }
     self_test_keep(compute, key);
     return 0;
-}
-
-int gemm_verify(struct compute *compute, enum element_type type) {
-    return verify_once(compute, type, false);
-}
-
-int gemm_verify_symmetric(struct compute *compute, enum element_type type) {
-    return verify_once(compute, type, true);
 }

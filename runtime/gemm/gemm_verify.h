@@ -5,11 +5,9 @@
 
 /* Compares a layer's three forms of GEMM by the backend that gemm_open chose, in sizes that take each class of its
  * kernels, in fp32 and with operands of this type: a fraction of a second, once per device, driver, backend with
- * its library, and parameters (self_test.h). 1 with what is wrong, -1 with an error where nothing came out. */
-int gemm_verify(struct compute *compute, enum element_type type);
-
-/* The same for products of a matrix with itself, which Muon alone makes. */
-int gemm_verify_symmetric(struct compute *compute, enum element_type type);
+ * its library, and parameters (self_test.h). `symmetric`: the same for products of a matrix with itself, which Muon
+ * alone makes. 1 with what is wrong, -1 with an error where nothing came out. */
+int gemm_verify(struct compute *compute, enum element_type type, bool symmetric);
 
 /* ---- one GEMM, for self-tests of backends and for tests */
 

@@ -1,5 +1,4 @@
 #include "runtime/system/host.h"
-#include "runtime/system/array.h"
 #include "runtime/system/memory.h"
 #include <ctype.h>
 #include <limits.h>

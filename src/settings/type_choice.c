@@ -55,7 +55,7 @@ static int report(const struct compute *compute, enum element_type type, int sta
 }
 
 int device_verify(struct compute *compute, enum element_type type) {
-    return report(compute, type, compute->verify ? gemm_verify(compute, type) : 0);
+    return report(compute, type, compute->verify ? gemm_verify(compute, type, false) : 0);
 }
 
 /* Tells whether this backend multiplies in fp32 whatever the type: then 16 bits would cost time. */
@@ -113,7 +113,8 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
                                .channels = channels};
     type_choice_make(&facts, choice);
     /* GEMMs in 16 bits that are wrong count as matrix cores that failed: fp32 may be right */
-    if (!is_given && choice->type != ELEMENT_FP32 && (*compute)->verify && gemm_verify(*compute, choice->type)) {
+    if (!is_given && choice->type != ELEMENT_FP32 && (*compute)->verify &&
+        gemm_verify(*compute, choice->type, false)) {
         snprintf(failure, FAILURE_SIZE, "%s", error_text());
         facts.matrix_cores = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
         type_choice_make(&facts, choice);
@@ -212,7 +213,7 @@ int type_choice_optimizer(struct compute *compute, enum element_type type, struc
         return -1;
     }
     matrices->set_type(optimizer, in_fp32 > 0.0 ? ELEMENT_FP32 : own);
-    return ranks_agree(ranks, report(compute, type, compute->verify ? gemm_verify_symmetric(compute, type) : 0));
+    return ranks_agree(ranks, report(compute, type, compute->verify ? gemm_verify(compute, type, true) : 0));
 }
 
 void type_choice_print(const struct type_choice *choice, FILE *lines) {

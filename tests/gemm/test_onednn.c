@@ -116,7 +116,7 @@ UNIT_TEST(wrong_gemms_of_bf16_are_not_used) {
 UNIT_TEST(what_is_left_to_others_is_verified) {
     struct compute *compute = open_onednn(ELEMENT_FP32);
     const struct gemm_state *gemm = gemm_state(compute);
-    assert_int_equal(gemm_verify(compute, ELEMENT_FP32), 0);
+    assert_int_equal(gemm_verify(compute, ELEMENT_FP32, false), 0);
     if (is_mocked()) {
         assert_true(gemm->scratch.bytes > 0); /* for CLBlast's copies of large matrices */
     } else {
