@@ -74,7 +74,7 @@ cl_int vulkan_buffer_create(cl_context context, cl_mem_flags flags, size_t bytes
     }
     if (result) {
         vulkan_buffer_destroy(memory);
-        return vulkan_code(context, result);
+        return vulkan_failed(context, result, "Vulkan");
     }
     if (memory->host) {
         memory->next = context->visible;
@@ -248,14 +248,13 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl
     if (!data || !bytes || !is_inside(memory, offset, bytes)) {
         return CL_INVALID_VALUE;
     }
-    pthread_mutex_lock(&queue->context->lock);
-    cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
+    cl_int code = vulkan_lock_after(queue, memory->host ? 0 : count, events);
+    code = code == CL_SUCCESS && memory->host ? vulkan_wait_events(count, events) : code;
     code = code == CL_SUCCESS ? read(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking) {
         code = vulkan_wait_all(queue);
     }
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }
 
 /* A blocking write has to take the data, which the device does itself only where they are in a buffer. */
@@ -266,14 +265,13 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, c
     if (!data || !bytes || !is_inside(memory, offset, bytes)) {
         return CL_INVALID_VALUE;
     }
-    pthread_mutex_lock(&queue->context->lock);
-    cl_int code = memory->host ? vulkan_wait_events(count, events) : vulkan_after(queue, count, events);
+    cl_int code = vulkan_lock_after(queue, memory->host ? 0 : count, events);
+    code = code == CL_SUCCESS && memory->host ? vulkan_wait_events(count, events) : code;
     code = code == CL_SUCCESS ? write(queue, memory, offset, data, bytes, event) : code;
     if (code == CL_SUCCESS && blocking && buffer_at(queue->context, data, bytes, &place)) {
         code = vulkan_wait_all(queue);
     }
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }
 
 cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_offset,
@@ -287,11 +285,9 @@ cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_m
     }
     const VkBuffer buffers[2] = {from->buffer, to->buffer};
     const VkBufferCopy range = {from_offset, to_offset, bytes};
-    pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_after(queue, count, events);
+    cl_int code = vulkan_lock_after(queue, count, events);
     code = code == CL_SUCCESS ? copy(queue, buffers, &range, event) : code;
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }
 
 /* ---- fills */
@@ -334,11 +330,9 @@ cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, co
     for (size_t i = 0; i < sizeof word; i++) {
         word[i] = ((const char *)pattern)[i % pattern_bytes];
     }
-    pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_after(queue, count, events);
+    cl_int code = vulkan_lock_after(queue, count, events);
     code = code == CL_SUCCESS ? fill(queue, memory, word, offset, bytes, event) : code;
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }
 
 /* ---- mapping, and marks */
@@ -362,11 +356,9 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_b
 
 cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
                                                cl_event *event) {
-    pthread_mutex_lock(&queue->context->lock);
-    cl_int code = vulkan_after(queue, count, events);
+    cl_int code = vulkan_lock_after(queue, count, events);
     code = code == CL_SUCCESS ? copy_nothing(queue, event) : code;
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }
 
 cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memory, void *host, cl_uint count,

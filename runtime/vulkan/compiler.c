@@ -1,7 +1,7 @@
-#include "runtime/vulkan/compiler.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/spawn.h"
 #include "runtime/vulkan/compiler_options.h"
+#include "runtime/vulkan/objects.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

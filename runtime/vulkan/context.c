@@ -68,10 +68,6 @@ cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ..
     return vulkan_report(context, code, words);
 }
 
-cl_int vulkan_code(cl_context context, VkResult result) {
-    return vulkan_failed(context, result, "Vulkan");
-}
-
 /* ---- contexts */
 
 static void destroy(cl_context context) {

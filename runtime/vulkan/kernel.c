@@ -209,7 +209,7 @@ static cl_int bind_buffers(cl_command_queue queue, cl_kernel kernel, VkCommandBu
     uint32_t count = 0;
     const VkResult result = vkAllocateDescriptorSets(context->handle, &info, &write.dstSet);
     if (result) {
-        return vulkan_code(context, result);
+        return vulkan_failed(context, result, "Vulkan");
     }
     for (unsigned i = 0; i < entry->count; i++) {
         const struct argument *argument = &entry->arguments[i];
@@ -279,9 +279,7 @@ cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kern
     if (code != CL_SUCCESS) {
         return code;
     }
-    pthread_mutex_lock(&queue->context->lock);
-    code = vulkan_after(queue, count, events);
+    code = vulkan_lock_after(queue, count, events);
     code = code == CL_SUCCESS ? launch(queue, kernel, &shape, event) : code;
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, code);
 }

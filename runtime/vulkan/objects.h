@@ -5,6 +5,7 @@
 #pragma once
 
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
+#include "runtime/system/embedded_text.h"
 #include "runtime/vulkan/answers.h"
 #include "runtime/vulkan/driver.h"
 #include <CL/cl.h>
@@ -177,11 +178,8 @@ struct _cl_kernel {
     unsigned char pushed[PLAIN_BYTES], plain[PLAIN_BYTES];
 };
 
-/* OpenCL's code for a result of Vulkan. An error is reported to the context's owner, and the context remembers that
- * its device is lost. */
-cl_int vulkan_code(cl_context context, VkResult result);
-
-/* The same, reported in these words. */
+/* OpenCL's code for a result of Vulkan. An error is reported in these words to the context's owner, and the context
+ * remembers that its device is lost. */
 cl_int vulkan_failed(cl_context context, VkResult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -228,10 +226,13 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch);
 /* The same for all commands of the queue. */
 cl_int vulkan_wait_all(cl_command_queue queue);
 
-/* Lets what is put into the queue from here on come after commands of this context's queues, without waiting: all
- * are given to one queue of the device, on which the barrier before a command keeps it behind whatever was given
- * earlier. */
-cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events);
+/* Takes the lock of the queue's context, and lets what is put into the queue from here on come after commands of
+ * this context's queues, without waiting: all are given to one queue of the device, on which the barrier before a
+ * command keeps it behind whatever was given earlier. */
+cl_int vulkan_lock_after(cl_command_queue queue, cl_uint count, const cl_event *events);
+
+/* Gives the lock back. Returns the code. */
+cl_int vulkan_unlock(cl_command_queue queue, cl_int code);
 
 /* Waits for commands of this context's queues, one after the other. */
 cl_int vulkan_wait_events(cl_uint count, const cl_event *events);
@@ -242,3 +243,38 @@ cl_int vulkan_is_done(cl_command_queue queue, uint64_t batch);
 /* Waits for all commands of all queues of the context. Afterwards the device uses nothing that was given to it,
  * even where it is lost. */
 cl_int vulkan_settle(cl_context context);
+
+/* ---- clspv, the compiler of OpenCL C to SPIR-V for Vulkan: a program on PATH, or the library of PyPI's pyclspv,
+ * which Python calls; it needs no lock. compiler.c */
+
+/* The scripts of this folder: clspv.py. */
+extern const struct embedded_text vulkan_scripts[];
+
+/* Whether there is a compiler. The first call looks for it. */
+bool vulkan_has_compiler(void);
+
+/* Compiles text with OpenCL's build options for the device. *words [*bytes / 4] is NULL where that fails; *log says
+ * why, or is what the compiler printed, or NULL. The caller frees both. CL_SUCCESS,
+ * CL_COMPILER_NOT_AVAILABLE where there is no compiler, or CL_BUILD_PROGRAM_FAILURE. */
+cl_int vulkan_compile(cl_device_id device, const char *text, const char *options, uint32_t **words, size_t *bytes,
+                      char **log);
+
+/* ---- kernels and arguments of a SPIR-V module, as clspv describes them in it by NonSemantic.ClspvReflection
+ * instructions; they need no lock. reflection.c */
+
+/* Reads a module that may be anything, such as a damaged file. -1 with *problem, a constant text, where it is no
+ * module, or one that needs what is not known here. Freed with vulkan_module_release. */
+int vulkan_reflect(const uint32_t *words, size_t bytes, struct module *module, const char **problem);
+void vulkan_module_release(struct module *module);
+
+/* What clspv's modules use, with NULL behind the last name. Nothing else is enabled, since some features cost
+ * speed. */
+extern const struct module_feature {
+    uint32_t capability; /* of a module that needs the feature; 0: every module does */
+    size_t offset;       /* in struct device_features */
+    const char *name;
+} vulkan_features[];
+
+/* NULL where the device has what the module needs, else what it lacks. The module is one that vulkan_reflect has
+ * read. */
+const char *vulkan_missing(const uint32_t *words, size_t bytes, const struct device_features *features);

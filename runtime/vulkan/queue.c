@@ -32,13 +32,18 @@ static uint64_t progress(cl_command_queue queue) {
     return result ? 0 : value;
 }
 
-/* Waits, with the lock, until the device has done all that it was given, or for some seconds. */
-static VkResult drain(cl_command_queue queue) {
+/* Waits until a batch is done, or for so many nanoseconds. */
+static VkResult wait_for(cl_command_queue queue, uint64_t batch, uint64_t nanoseconds) {
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
                                       .pSemaphores = &queue->done,
-                                      .pValues = &queue->submitted};
-    return vkWaitSemaphores(queue->context->handle, &wait, DRAIN_NANOSECONDS);
+                                      .pValues = &batch};
+    return vkWaitSemaphores(queue->context->handle, &wait, nanoseconds);
+}
+
+/* Waits, with the lock, until the device has done all that it was given, or for some seconds. */
+static VkResult drain(cl_command_queue queue) {
+    return wait_for(queue, queue->submitted, DRAIN_NANOSECONDS);
 }
 
 /* Frees what batches that are done held. Events get their times, by the counter of the device before and after the
@@ -105,7 +110,7 @@ cl_int vulkan_open_batch(cl_command_queue queue) {
     }
     const VkResult result = vkBeginCommandBuffer(batch->commands, &begin);
     if (result) {
-        return vulkan_code(queue->context, result);
+        return vulkan_failed(queue->context, result, "Vulkan");
     }
     if (batch->times) {
         vkCmdResetQueryPool(batch->commands, batch->times, 0, 2 * BATCH_COMMANDS);
@@ -201,15 +206,11 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch) {
     if (code != CL_SUCCESS) {
         return code;
     }
-    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                      .semaphoreCount = 1,
-                                      .pSemaphores = &queue->done,
-                                      .pValues = &batch};
     queue->references++; /* whoever has the lock meanwhile may release it */
     pthread_mutex_unlock(&context->lock);
     VkResult result;
     do { /* some drivers know times that are shorter than any */
-        result = vkWaitSemaphores(context->handle, &wait, UINT64_MAX);
+        result = wait_for(queue, batch, UINT64_MAX);
     } while (result == VK_TIMEOUT);
     pthread_mutex_lock(&context->lock);
     queue->references--;
@@ -224,12 +225,18 @@ cl_int vulkan_wait_all(cl_command_queue queue) {
     return vulkan_wait(queue, queue->submitted + queue->recording);
 }
 
-cl_int vulkan_after(cl_command_queue queue, cl_uint count, const cl_event *events) {
+cl_int vulkan_lock_after(cl_command_queue queue, cl_uint count, const cl_event *events) {
     cl_int code = CL_SUCCESS;
+    pthread_mutex_lock(&queue->context->lock);
     for (cl_uint i = 0; i < count && code == CL_SUCCESS; i++) {
         cl_command_queue other = events[i]->queue;
         code = other != queue && events[i]->batch > other->submitted ? vulkan_submit(other) : CL_SUCCESS;
     }
+    return code;
+}
+
+cl_int vulkan_unlock(cl_command_queue queue, cl_int code) {
+    pthread_mutex_unlock(&queue->context->lock);
     return code;
 }
 
@@ -311,8 +318,7 @@ cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info what, size_t cap
         return CL_INVALID_VALUE;
     }
     pthread_mutex_lock(&event->queue->context->lock);
-    const cl_int done = vulkan_is_done(event->queue, event->batch);
-    pthread_mutex_unlock(&event->queue->context->lock);
+    const cl_int done = vulkan_unlock(event->queue, vulkan_is_done(event->queue, event->batch));
     return ANSWER(to, cl_int, done < 0 ? done : done ? CL_COMPLETE : CL_SUBMITTED);
 }
 
@@ -320,8 +326,7 @@ cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info wha
                                            size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     pthread_mutex_lock(&event->queue->context->lock);
-    const cl_int code = vulkan_wait(event->queue, event->batch);
-    pthread_mutex_unlock(&event->queue->context->lock);
+    const cl_int code = vulkan_unlock(event->queue, vulkan_wait(event->queue, event->batch));
     if (code != CL_SUCCESS || !event->has_times) {
         return code != CL_SUCCESS ? code : CL_PROFILING_INFO_NOT_AVAILABLE;
     }
@@ -371,7 +376,7 @@ static cl_int create_parts(cl_command_queue queue) {
             result = VULKAN_MADE(result, batch->times);
         }
     }
-    cl_int code = vulkan_code(queue->context, result);
+    cl_int code = vulkan_failed(queue->context, result, "Vulkan");
     if (code == CL_SUCCESS) {
         code = vulkan_buffer_create(queue->context, CL_MEM_ALLOC_HOST_PTR, STAGING_BYTES, &queue->staging);
     }
@@ -460,14 +465,10 @@ cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queu
 
 cl_int CL_API_CALL clFlush(cl_command_queue queue) {
     pthread_mutex_lock(&queue->context->lock);
-    const cl_int code = vulkan_submit(queue);
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, vulkan_submit(queue));
 }
 
 cl_int CL_API_CALL clFinish(cl_command_queue queue) {
     pthread_mutex_lock(&queue->context->lock);
-    const cl_int code = vulkan_wait_all(queue);
-    pthread_mutex_unlock(&queue->context->lock);
-    return code;
+    return vulkan_unlock(queue, vulkan_wait_all(queue));
 }

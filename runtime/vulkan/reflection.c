@@ -1,5 +1,5 @@
-#include "runtime/vulkan/reflection.h"
 #include "runtime/system/memory.h"
+#include "runtime/vulkan/objects.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Any bytes as a compiled program for Vulkan. What is accepted keeps all limits that launches rely on. */
-#include "runtime/vulkan/reflection.h"
+#include "runtime/vulkan/objects.h"
 #include "tests/fuzz/fuzz_file.h"
 #include <stdio.h>
 #include <stdlib.h>
