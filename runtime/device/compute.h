@@ -112,8 +112,9 @@ struct span {
  * page-aligned memory of this process, with no copy and no limit of the driver on the total. */
 int buffer_create(struct compute *compute, struct buffer *buffer, size_t bytes);
 
-/* The same, with `pages` that other processes can map (host_memory.h) where the device works on host memory. */
-int buffer_create_shareable(struct compute *compute, struct buffer *buffer, size_t bytes);
+/* The same; if `shareable`, with `pages` that other processes can map (host_memory.h) where the device works on
+ * host memory. */
+int buffer_create_shareable(struct compute *compute, struct buffer *buffer, size_t bytes, bool shareable);
 void buffer_release(struct compute *compute, struct buffer *buffer);
 
 /* Copies between host and buffer, complete on return; reads wait for all work before them. Offsets and sizes are in

@@ -270,7 +270,6 @@ static void explain(int number) {
 }
 
 void pocl_cache_explain_crashes(const char *folder) {
-    const bool is_installed = *crash_text != '\0';
     char shown[MOST_PATH];
     snprintf(shown, sizeof shown, "%s", folder);
     for (char *at = shown; *at; at++) {
@@ -280,7 +279,7 @@ void pocl_cache_explain_crashes(const char *folder) {
              "\nhctrain: this process has crashed while it used PoCL, the OpenCL for CPUs. If that happens again, "
              "remove PoCL's compiled kernels, which may be damaged: %s\n",
              shown);
-    for (size_t i = 0; !is_installed && i < COUNT(crashes); i++) {
+    for (size_t i = 0; i < COUNT(crashes); i++) {
         struct sigaction action = {.sa_handler = explain};
         sigemptyset(&action.sa_mask);
         sigaction(crashes[i].number, &action, &crashes[i].before);

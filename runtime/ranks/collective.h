@@ -14,7 +14,7 @@
  * A broadcast is an all-gather of which one rank, the root, owns the whole range.
  *
  * Within a node only the addends and the sums are copied. The order of additions depends on the groups alone
- * (pairwise_sum.h). */
+ * (pairwise_sum in range_messages.h). */
 #pragma once
 
 #include "runtime/device/compute.h"

@@ -1,7 +1,7 @@
 /* Messages between the ranks of ranks->cross_node for a collective operation on one range, of which each rank owns
  * a shard. An all-reduce is a reduce-scatter followed by an all-gather:
  *
- *   reduce-scatter: every rank sends each shard to its owner, which adds them in the order of pairwise_sum.h;
+ *   reduce-scatter: every rank sends each shard to its owner, which adds them in the order of pairwise_sum;
  *   all-gather: every owner sends its shard to all. In a broadcast one rank owns the whole range. */
 #pragma once
 
@@ -41,3 +41,21 @@ int range_messages_advance(struct range_messages *messages, bool *done);
 
 /* Adds the ranks whose messages have not arrived to a list of names, see ranks_add_name. */
 void range_messages_name_late(const struct range_messages *messages, char names[128]);
+
+/* ---- sums */
+
+/* Pairwise sums over ranks: addends are added in adjacent pairs, then sums of two, of four, and so on. The order
+ * depends only on the number of addends, so results have the same bits from run to run. Adding groups of 2, 4, 8
+ * ... adjacent addends first gives the same bits as well. */
+struct pairwise_sum {
+    const void *const *addends; /* [count] arrays */
+    int count;                  /* 1 .. 2^16 */
+    uint64_t elements;          /* of each array */
+    bool bf16;                  /* addends are bfloat16, except addends[wide]; else all are float */
+    int wide;                   /* index of the float addend; -1: none */
+    float *const *targets;      /* [target_count] arrays for the sums; they may be addends */
+    int target_count;
+};
+
+/* Adds the arrays; with `threads`, on all cores of this rank. */
+void pairwise_sum(struct pairwise_sum *sum, bool threads);

@@ -107,8 +107,8 @@ void memory_plan_print(const struct memory_plan *plan, FILE *file) {
 int memory_plan_allocate(struct memory_plan *plan, struct compute *compute) {
     for (struct memory_item *item = plan->first; item; item = item->next) {
         char text[16];
-        if (!item->is_elsewhere && (item->buffer.shareable ? buffer_create_shareable
-                                                           : buffer_create)(compute, &item->buffer, item->bytes)) {
+        if (!item->is_elsewhere &&
+            buffer_create_shareable(compute, &item->buffer, item->bytes, item->buffer.shareable)) {
             return error_prefix("cannot allocate %s for the %s", memory_text(item->bytes, text), item->group);
         }
         item->buffer.type = item->type;

@@ -2,7 +2,7 @@
 #include "runtime/device/device.h"
 #include "runtime/files/files.h"
 #include "runtime/gemm/gemm_libraries.h"
-#include "runtime/ranks/job.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"

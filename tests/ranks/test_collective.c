@@ -2,7 +2,6 @@
  * mpirun with any number of ranks, on the device that the first argument names. */
 #include "runtime/gemm/gemm.h"
 #include "runtime/ranks/collective.h"
-#include "runtime/ranks/job.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/element.h"
 #include "runtime/system/error.h"
@@ -199,8 +198,8 @@ static void run_rounds(bool narrow) {
     const struct buffer *const both[] = {&buffers[0], &buffers[1]};
     const struct collective_settings settings = {
         .items = RANGES, .largest = LARGEST, .bf16 = narrow, .buffers = both, .buffer_count = 2};
-    require_here(buffer_create_shareable(compute, &buffers[0], ELEMENTS * sizeof(float)));
-    require_here(buffer_create_shareable(compute, &buffers[1], ELEMENTS * sizeof(float)));
+    require_here(buffer_create_shareable(compute, &buffers[0], ELEMENTS * sizeof(float), true));
+    require_here(buffer_create_shareable(compute, &buffers[1], ELEMENTS * sizeof(float), true));
     require_here(collective_create(compute, &ranks, &settings, &collective));
     for (uint64_t round = 0; round < ROUNDS; round++) {
         run_round(collective, buffers, round, narrow, &times);
