@@ -33,7 +33,7 @@ int corpus_make(const char *programs) {
         const char *word = words[random_below(random_key(1, "text"), i, 8)];
         size += (size_t)snprintf(text + size, sizeof text - size, "%s%c", word, i % 9 == 8 ? '\n' : ' ');
     }
-    scratch_write("tiny.conf", tiny, strlen(tiny));
+    scratch_put("tiny.conf", tiny);
     snprintf(program, sizeof program, "%s/hc_prepare", programs);
     const char *source = scratch_write("text.txt", text, size);
     const int status = CHILD_RUN(program, "--out", scratch_path("data"), source);

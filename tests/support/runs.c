@@ -281,6 +281,18 @@ json_t *read_json(const char *path) {
     return json;
 }
 
+void set_in_json(const char *path, const char *key, json_t *value) {
+    json_t *json = read_json(path), *object = json;
+    const char *dot = strchr(key, '.');
+    if (dot) {
+        object = json_object_getn(json, key, (size_t)(dot - key));
+        key = dot + 1;
+    }
+    assert_int_equal(value ? json_object_set_new(object, key, value) : json_object_del(object, key), 0);
+    assert_int_equal(json_dump_file(json, scratch_path(path), 0), 0);
+    json_decref(json);
+}
+
 void link_to(const char *target, const char *name) {
     assert_int_equal(symlink(target, scratch_path(name)), 0);
 }
@@ -335,6 +347,6 @@ int run_control_begin(void **state) {
     if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
         return -1;
     }
-    scratch_write("short.txt", "the cat sat on a mat and ran\n", 29);
+    scratch_put("short.txt", "the cat sat on a mat and ran\n");
     return TRAIN("base", "--max-iters", "2", "--checkpoint-interval", "1") == 0 ? 0 : -1;
 }

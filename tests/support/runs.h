@@ -35,7 +35,6 @@ enum { FAILED = 1, WRONG_USAGE = 2, INTERRUPTED = 130 };
 
 #define EVALUATE(...)                                                                                              \
     CHILD_RUN(HC_PROGRAMS "/hc_eval", "--checkpoint", scratch_path("base/ckpt-2"), "--device", "pocl", __VA_ARGS__)
-#define PREPARE(...) CHILD_RUN(HC_PROGRAMS "/hc_prepare", __VA_ARGS__)
 #define EXPORT(from, to)                                                                                           \
     CHILD_RUN(HC_PROGRAMS "/hc_export", "--format", "torch", "--checkpoint", scratch_path(from), "--out",          \
               scratch_path(to))
@@ -112,6 +111,7 @@ const char *checkpoint(long iteration); /* "ckpt-<iteration>" */
 void copy(const char *from, const char *to);
 void copy_data(const char *to); /* the corpus, for tests that change it */
 json_t *read_json(const char *path);
+void set_in_json(const char *path, const char *key, json_t *value); /* "key", or "object.key"; NULL removes it */
 json_int_t saved_integer(const char *path, const char *name);
 void link_to(const char *target, const char *name); /* `target` is relative to the link, as ln has it */
 void remove_checkpoint(const char *run, long iteration);

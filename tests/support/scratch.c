@@ -52,12 +52,17 @@ const char *scratch_path(const char *name) {
 
 const char *scratch_write(const char *name, const void *data, size_t bytes) {
     const char *path = scratch_path(name);
-    FILE *file = fopen(path, "wb");
+    const char *parent = scratch_format("%.*s", (int)(strrchr(path, '/') - path), path);
+    FILE *file = files_make_folder(parent) == 0 ? fopen(path, "wb") : NULL;
     if (file == NULL || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) {
         perror(path);
         exit(1);
     }
     return path;
+}
+
+const char *scratch_put(const char *name, const char *text) {
+    return scratch_write(name, text, strlen(text));
 }
 
 char *scratch_read(const char *path, size_t *bytes) {

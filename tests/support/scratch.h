@@ -14,8 +14,9 @@ const char *scratch_path(const char *name);
 /* A text as by printf, valid until scratch_end. */
 char *scratch_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes a file of this content and returns its path. */
+/* Writes a file of this content, in a folder that is made if it is not there, and returns its path. */
 const char *scratch_write(const char *name, const void *data, size_t bytes);
+const char *scratch_put(const char *name, const char *text); /* the same of a text */
 
 /* The whole content, NUL-terminated heap memory; NULL when there is no such file. */
 char *scratch_read(const char *path, size_t *bytes);
