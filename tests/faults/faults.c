@@ -8,8 +8,7 @@
  *     ...:N/                       it does half of the bytes (read, pread, write), which is no failure
  *     ...:N!                       it goes on as it is, but somebody presses Ctrl-C
  *   HC_FAULT_LOG=FILE              at the end, a line for each place: function, place, calls
- *   HC_FAULT_FIRED=FILE            is made when the fault happens
- *   HC_FAULT_DELAY=MICROSECONDS    every call waits at random, at most so long */
+ *   HC_FAULT_FIRED=FILE            is made when the fault happens */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum way { MINUS, ZERO, CODE, PUT, STREAM, STREAM_0, DONE, NO_LIBRARY, END };
@@ -67,7 +65,6 @@ static struct {
 } fault = {.function = -1};
 
 static bool counts;
-static long delay;
 static _Thread_local bool inside;
 
 /* What fault_decide tells the stub, in two registers. */
@@ -146,7 +143,6 @@ static void __attribute__((constructor)) begin(void) {
     }
     dl_iterate_phdr(note_range, NULL);
     counts = getenv("HC_FAULT_LOG") != NULL;
-    delay = getenv("HC_FAULT_DELAY") ? strtol(getenv("HC_FAULT_DELAY"), NULL, 10) : 0;
     if (getenv("HC_FAULT")) {
         read_fault(getenv("HC_FAULT"));
     }
@@ -215,18 +211,6 @@ static void tell_fired(void) {
     }
 }
 
-static void wait_at_random(void) {
-    static _Thread_local uint64_t state;
-    state = (state ? state : (uint64_t)getpid() << 32 ^ (uintptr_t)&state ^ (uint64_t)time(NULL)) *
-                6364136223846793005u +
-            1442695040888963407u;
-    const long wait = (long)((state >> 33) % (uint64_t)delay);
-    if ((state >> 20 & 7) == 0) { /* one call in eight, so that runs end */
-        const struct timespec time = {0, 1000 * wait};
-        nanosleep(&time, NULL);
-    }
-}
-
 /* What the function's way to fail comes to. */
 static struct decision fail(unsigned number, uint64_t *registers, const uint64_t *stack, void *go_on) {
     const struct function *function = &functions[number];
@@ -280,9 +264,6 @@ struct decision fault_decide(unsigned number, uint64_t *registers, const uint64_
     inside = true;
     if (function->way == END) {
         write_counts();
-    }
-    if (delay > 0) {
-        wait_at_random();
     }
     const bool due = is_due(number, place);
     if (due) {
