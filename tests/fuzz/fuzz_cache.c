@@ -4,7 +4,6 @@
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

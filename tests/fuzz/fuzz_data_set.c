@@ -3,7 +3,6 @@
 #include "runtime/system/error.h"
 #include "src/training/training_data.h"
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -19,3 +19,8 @@ const char *fuzz_vocabulary(void);
 
 /* While the disk is full, no file grows beyond a few bytes: as on a disk, writing more fails. */
 void fuzz_fill_disk(bool full);
+
+/* A folder with the files that the data has: each begins behind a line "==> NAME", with a name of the list, which
+ * ends with NULL; what comes before the first such line is in the list's first file. Files of the list that the
+ * last call left are removed. Valid until the next call. */
+const char *fuzz_folder(const uint8_t *data, size_t bytes, const char *const *names);

@@ -7,7 +7,6 @@
 #include "src/checkpoint/config_file.h"
 #include "src/model/model_config.h"
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,28 +49,23 @@ static int parse(const char *path, char **more, int count, struct settings *sett
     return result;
 }
 
-static void check(int holds, const char *what) {
-    if (!holds) {
-        fprintf(stderr, "settings do not read back: %s\n", what);
-        abort();
-    }
-}
-
 static void check_read_back(const struct settings *settings, const struct option_spec *specs) {
     char *text = options_text(specs, SPEC_COUNT);
-    check(text != NULL, "writing");
+    fuzz_require(text != NULL, "settings cannot be written");
     const size_t bytes = strlen(text);
     struct settings again = {0};
     struct option_spec again_specs[SPEC_COUNT];
     if (bytes <= 1 << 20) { /* quoting may have made it larger than config files may be */
-        check(parse(fuzz_file((const uint8_t *)text, bytes), NULL, 0, &again, again_specs) == 0, "parsing");
-        check(again.n_layer == settings->n_layer && again.learning_rate == settings->learning_rate &&
-                  again.bias == settings->bias && again.seed == settings->seed && again.rate == settings->rate,
-              "numbers");
-        check((again.out_dir == NULL) == (settings->out_dir == NULL) &&
-                  (again.out_dir == NULL || strcmp(again.out_dir, settings->out_dir) == 0) &&
-                  again.residual == settings->residual,
-              "texts");
+        fuzz_require(parse(fuzz_file((const uint8_t *)text, bytes), NULL, 0, &again, again_specs) == 0,
+                     "settings that were written are refused");
+        fuzz_require(again.n_layer == settings->n_layer && again.learning_rate == settings->learning_rate &&
+                         again.bias == settings->bias && again.seed == settings->seed &&
+                         again.rate == settings->rate,
+                     "numbers do not come back");
+        fuzz_require((again.out_dir == NULL) == (settings->out_dir == NULL) &&
+                         (again.out_dir == NULL || strcmp(again.out_dir, settings->out_dir) == 0) &&
+                         again.residual == settings->residual,
+                     "texts do not come back");
         options_free(again_specs, SPEC_COUNT);
     }
     free(text);
@@ -98,12 +92,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"options.conf", "arguments", NULL};
     struct settings settings = {0};
     struct option_spec specs[SPEC_COUNT];
-    char config[128], path[128], *text, *lines[MOST_ARGUMENTS] = {NULL};
+    char *text, *lines[MOST_ARGUMENTS] = {NULL};
     const char *folder = fuzz_folder(data, bytes, names);
-    snprintf(config, sizeof config, "%s/options.conf", folder);
-    snprintf(path, sizeof path, "%s/arguments", folder);
-    const int count = split(path, &text, lines);
-    if (parse(config, lines, count, &settings, specs) == 0) {
+    const struct path config = path_of("%s/options.conf", folder), path = path_of("%s/arguments", folder);
+    const int count = split(path.text, &text, lines);
+    if (parse(config.text, lines, count, &settings, specs) == 0) {
         check_read_back(&settings, specs);
     }
     free(text);

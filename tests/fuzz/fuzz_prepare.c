@@ -1,11 +1,11 @@
 /* Any bytes as what an interrupted hc_prepare left, and as the texts that it was reading: it resumes, to an error
  * or to the end; with some inputs the disk is full. */
+#include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"
 #include "src/corpus/corpus_reader.h"
 #include "src/corpus/token_writer.h"
 #include "tests/fuzz/fuzz_file.h"
-#include "tests/fuzz/fuzz_folder.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,11 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"state.json",  "a.txt",     "b.txt",   "bucket-0000", "bucket-0001",
                                         "bucket-0002", "train.bin", "val.bin", NULL};
     const char *folder = fuzz_folder(data, bytes, names);
-    char first[128], second[128], path[128];
-    snprintf(first, sizeof first, "%s/a.txt", folder);
-    snprintf(second, sizeof second, "%s/b.txt", folder);
-    snprintf(path, sizeof path, "%s/state.json", folder);
-    const char *const sources[] = {first, second};
+    const struct path first = path_of("%s/a.txt", folder), second = path_of("%s/b.txt", folder);
+    const char *const sources[] = {first.text, second.text};
     const struct prepare_settings settings = {
         .folder = folder,
         .sources = sources,
@@ -100,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         fuzz_require(tokenizer_open(&gpt2, &tokenizer) == 0, "the small vocabulary is refused");
     }
     error_clear();
-    json_file_read(path, 1 << 20, &state);
+    json_file_read(path_of("%s/state.json", folder).text, 1 << 20, &state);
     fuzz_fill_disk(bytes % 7 == 0);
     document_order_begin(&order, 1, settings.val_fraction, NULL);
     struct corpus_reader *reader =
