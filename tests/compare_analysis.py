@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Every number that hc_analyze measures of a checkpoint beside the same recomputed with numpy from what hc_probe dumps.
+"""Every number that hc_analyze measures of checkpoints beside the same recomputed with numpy from what hc_probe dumps.
 
-  tests/compare_analysis.py --data data/corpus/gcide [--samples 6] CHECKPOINT...
-  tests/compare_analysis.py --self                       checkpoints of its own: small models, trained for some steps
+  tests/compare_analysis.py BUILD
 
-Needs numpy. Prints, for each checkpoint, how many numbers were compared and the largest difference, relative where numbers are above 1; exit status 1
-if one is above 1e-5.
+The checkpoints are of small models, trained for some steps. Prints, for each, how many numbers were compared and the largest difference, relative
+where numbers are above 1; exit status 1 if one is above 1e-5.
 """
-import argparse
 import csv
 import json
 import pathlib
@@ -23,7 +21,8 @@ from hctrain.checkpoints import Tensors, write_tensors  # noqa: E402
 
 TOLERANCE = 1e-5
 VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
-SELF_MADE = [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1)]
+SAMPLES = 6
+MODELS = [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1)]
 
 
 def write_batch(path, x):
@@ -130,16 +129,15 @@ def differences(ours, theirs, where=""):
         yield abs(ours - theirs) / max(1.0, abs(theirs)), where
 
 
-def compare(checkpoint, arguments, folder):
+def compare(checkpoint, build, folder):
     config = json.loads((checkpoint / "config.json").read_text())
-    length, samples = config["block_size"], arguments.samples
-    tokens = numpy.fromfile(arguments.data / "val.bin", "<u2")
-    starts = [(len(tokens) - length + 1) * index // samples for index in range(samples)]
+    length, tokens = config["block_size"], numpy.fromfile(folder / "data/val.bin", "<u2")
+    starts = [(len(tokens) - length + 1) * index // SAMPLES for index in range(SAMPLES)]
     write_batch(folder / "batch", numpy.stack([tokens[start:start + length] for start in starts]))
-    subprocess.run([arguments.build / "hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch", "--out", folder / "probe", "--streams",
-                    "--no-grad", "--device", arguments.device], check=True)
-    subprocess.run([arguments.build / "hc_analyze", "--out", folder / "out", "--data-dir", arguments.data, "--samples", str(samples),
-                    "--batch-size", "4", "--device", arguments.device, checkpoint], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run([build / "hc_probe", "--checkpoint", checkpoint, "--batch", folder / "batch", "--out", folder / "probe", "--streams", "--no-grad",
+                    "--device", "pocl"], check=True)
+    subprocess.run([build / "hc_analyze", "--out", folder / "out", "--data-dir", folder / "data", "--samples", str(SAMPLES), "--batch-size", "4",
+                    "--device", "pocl", checkpoint], check=True, stderr=subprocess.DEVNULL)
     ours = json.loads((folder / "out/analysis.json").read_text())["runs"][0]["checkpoints"][0]
     probe = dict(Tensors(folder / "probe"))
     found = list(differences(ours["value_means"], value_means(probe, config["n_embd"])))
@@ -155,29 +153,13 @@ def compare(checkpoint, arguments, folder):
     return found[0][0] <= TOLERANCE
 
 
-def make_checkpoints(folder, arguments):
-    small_runs.make_text(folder, arguments.build)
-    for residual, streams, *more in SELF_MADE:
-        yield small_runs.train(folder, arguments.build, arguments.device, residual, residual, streams, *more) / "ckpt-30"
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path, help="folder of token files")
-    parser.add_argument("--self", action="store_true", help="make data and checkpoints")
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "build", help="where the programs are")
-    parser.add_argument("--samples", type=int, default=6)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("checkpoints", type=pathlib.Path, nargs="*")
-    arguments = parser.parse_args()
-    if arguments.self == bool(arguments.data and arguments.checkpoints):
-        parser.error("give --data and checkpoints, or --self")
+    build = pathlib.Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        checkpoints = arguments.checkpoints
-        if arguments.self:
-            arguments.data, checkpoints = folder / "data", make_checkpoints(folder, arguments)
-        held = [compare(checkpoint, arguments, folder) for checkpoint in checkpoints]
+        small_runs.make_text(folder, build)
+        held = [compare(small_runs.train(folder, build, "pocl", residual, residual, streams, *more) / "ckpt-30", build, folder)
+                for residual, streams, *more in MODELS]
     sys.exit(0 if all(held) else 1)
 
 

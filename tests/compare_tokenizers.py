@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens from build/tests/tokenize beside those of Hugging Face's tokenizers or of tiktoken: the same, and how fast, on one core each.
+"""Tokens of hc_prepare beside those of Hugging Face's tokenizers or of tiktoken: the same.
 
   tests/compare_tokenizers.py [--tokenizer tokenizer.json]... [--vocab-file gpt2.tiktoken] [TEXT...]
 
@@ -8,17 +8,15 @@ takes texts of its own: every character of Unicode alone, among letters, digits,
 tokens. tests/text/make_tokenizers.py trains vocabularies to compare with.
 """
 import argparse
-import os
+import json
+import pathlib
 import random
 import subprocess
 import sys
-import time
+import tempfile
 
-os.environ["RAYON_NUM_THREADS"] = "1"
+import numpy
 
-import numpy  # noqa: E402
-
-PART = 20000  # characters of a document, of which their faster function encodes many
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 GPT2_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
@@ -62,25 +60,18 @@ def texts(paths, added):
         yield "added tokens", mixture(chance, added + ["a", " ", "\n", "<|", "|>", "<", "e\u0301", added[0][:-1], "1", "."], 100000)
 
 
-# ---- the other programs: a function from a text to its tokens, with the seconds that it took
+# ---- the other programs: a function from a text to its tokens
 
 class HuggingFace:
     def __init__(self, path):
         from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(path)
         self.added = [token.content for token in self.tokenizer.get_added_tokens_decoder().values()]
-        self.decode = self.tokenizer.decode
+        self.options, self.decode = ["--tokenizer", path], self.tokenizer.decode
 
     def encode(self, text, parse):
-        """The seconds are those of the faster of two ways."""
         self.tokenizer.encode_special_tokens = not parse
-        start = time.perf_counter()
-        tokens = self.tokenizer.encode(text, add_special_tokens=False).ids
-        seconds = time.perf_counter() - start
-        parts = [text[at:at + PART] for at in range(0, len(text), PART)]
-        start = time.perf_counter()
-        self.tokenizer.encode_batch_fast(parts, add_special_tokens=False)
-        return tokens, min(seconds, time.perf_counter() - start)
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
 
 class Tiktoken:
@@ -90,30 +81,34 @@ class Tiktoken:
         import tiktoken
         from tiktoken.load import load_tiktoken_bpe
         self.encoding = tiktoken.Encoding("gpt2", pat_str=GPT2_PATTERN, mergeable_ranks=load_tiktoken_bpe(path), special_tokens={"<|endoftext|>": 50256})
-        self.decode = self.encoding.decode
+        self.options, self.decode = ["--tokenizer", "gpt2", "--vocab-file", path], self.encoding.decode
 
     def encode(self, text, _parse):
-        start = time.perf_counter()
-        tokens = self.encoding.encode_ordinary(text)
-        return tokens, time.perf_counter() - start
+        return self.encoding.encode_ordinary(text)
 
 
 # ---- comparison
 
-def compare(program, path, name, text, peer, parse):
+def prepared(program, options, text, parse):
+    """The tokens of a document but its end."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "text.jsonl").write_text(json.dumps({"text": text}) + "\n")
+        done = subprocess.run([program, *options, "--special-tokens", "parse" if parse else "text", "--val-fraction", "0", "--out", folder / "out",
+                               folder / "text.jsonl"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        size = json.loads((folder / "out/meta.json").read_text()).get("token_bytes", 2)
+        return numpy.fromfile(folder / "out/train.bin", f"<u{size}").tolist()[:-1]
+
+
+def compare(program, name, text, peer, parse):
     """Prints a line; true if the tokens are the same."""
-    done = subprocess.run([program, path, "parse" if parse else "text"], input=text.encode(), capture_output=True)
-    if done.returncode:
-        sys.exit(done.stderr.decode())
-    tokens, seconds = numpy.frombuffer(done.stdout, "<u4").tolist(), float(done.stderr)
-    expected, theirs = peer.encode(text, parse)
-    megabytes = len(text.encode()) / 1e6
-    print("%-4s %-36s %8.3f MB %9d tokens %8.1f MB/s, theirs %6.1f MB/s" %
-          ("same" if tokens == expected else "DIFF", name, megabytes, len(expected), megabytes / (seconds + 1e-9), megabytes / (theirs + 1e-9)),
-          flush=True)
+    tokens, expected = prepared(program, peer.options, text, parse), peer.encode(text, parse)
+    print(f"{'same' if tokens == expected else 'DIFF'} {name}: {len(expected)} tokens", flush=True)
     if tokens != expected:
         at = next((i for i, (a, b) in enumerate(zip(tokens, expected)) if a != b), min(len(tokens), len(expected)))
-        print("     from token %d on: %s, theirs %s: %r" % (at, tokens[at:at + 8], expected[at:at + 8], peer.decode(expected[max(at - 3, 0):at + 5])))
+        print(f"     from token {at} on: {tokens[at:at + 8]}, theirs {expected[at:at + 8]}: {peer.decode(expected[max(at - 3, 0):at + 5])!r}")
     return tokens == expected
 
 
@@ -121,19 +116,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", action="append", default=[], metavar="tokenizer.json")
     parser.add_argument("--vocab-file", help="GPT-2's vocabulary in tiktoken's format")
-    parser.add_argument("--program", default="build/tests/tokenize")
+    parser.add_argument("--program", default="build/hc_prepare")
     parser.add_argument("texts", nargs="*", help="files; bytes that are no UTF-8 are replaced")
     arguments = parser.parse_args()
-    peers = [(path, HuggingFace(path)) for path in arguments.tokenizer] + [(path, Tiktoken(path)) for path in filter(None, [arguments.vocab_file])]
+    peers = [HuggingFace(path) for path in arguments.tokenizer] + [Tiktoken(path) for path in filter(None, [arguments.vocab_file])]
     if not peers:
         parser.error("give --tokenizer or --vocab-file")
     wrong = 0
-    for path, peer in peers:
-        print(path)
+    for peer in peers:
         for name, text in texts(arguments.texts, list(peer.added)):
             for parse in (False, True) if name == "added tokens" else (False,):
-                wrong += not compare(arguments.program, path, name, text, peer, parse)
-    print("%d differences" % wrong)
+                wrong += not compare(arguments.program, name, text, peer, parse)
+    print(f"{wrong} differences")
     sys.exit(1 if wrong else 0)
 
 

@@ -49,7 +49,7 @@ UNIT_TEST(test_prepared_folders) {
 /* A control token in a document is text, or with parse the token itself. */
 static json_int_t train_tokens(const char *word) {
     static const char line[] = "{\"text\": \"<|im_end|>\"}\n";
-    const char *source = scratch_write("line.jsonl", line, sizeof line - 1);
+    const char *source = scratch_put("line.jsonl", line);
     assert_done(
         PREPARE_TO("special", "--tokenizer", QWEN2, "--special-tokens", word, "--val-fraction", "0", source));
     json_t *meta = meta_of("special");

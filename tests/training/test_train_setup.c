@@ -25,10 +25,7 @@ RUN_TEST(run_resumes_without_its_settings_file) {
 
 RUN_TEST(run_without_any_settings_is_refused) {
     assert_done(TRAIN("unset", "--max-iters", "2"));
-    json_t *saved = read_json("unset/ckpt-2/state.json");
-    json_object_del(saved, "settings");
-    assert_int_equal(json_dump_file(saved, scratch_path("unset/ckpt-2/state.json"), 0), 0);
-    json_decref(saved);
+    set_in_json("unset/ckpt-2/state.json", "settings", NULL);
     assert_done(TRAIN("unset", "--init-from", "resume", "--max-iters", "2"));
     assert_int_equal(unlink(scratch_path("unset/settings.conf")), 0);
     assert_failed(TRAIN("unset", "--init-from", "resume"), 1, "neither state.json nor settings.conf");
@@ -78,7 +75,9 @@ static off_t bytes_of(const char *name) {
 /* With the same bits; and a run goes on whose states had another type. */
 RUN_TEST(states_of_bf16_are_resumed) {
     ASSERT_RESUMED("bf16", "--moments", "bf16", "--optimizer", "adamw");
-    ASSERT_RESUMED("bf16-muon", "--moments", "bf16", "--optimizer", "muon");
+    if (test_is_whole()) {
+        ASSERT_RESUMED("bf16-muon", "--moments", "bf16", "--optimizer", "muon");
+    }
     assert_true(bytes_of("bf16/ckpt-6/optimizer.safetensors") < bytes_of("bf16/ckpt-6/model.safetensors") * 5 / 4);
     assert_done(RESUME("bf16", "--moments", "fp32", "--max-iters", "7"));
     assert_true(bytes_of("bf16/ckpt-7/optimizer.safetensors") > bytes_of("bf16/ckpt-7/model.safetensors") * 7 / 4);
@@ -90,8 +89,10 @@ RUN_TEST(states_of_bf16_are_resumed) {
 RUN_TEST(weights_of_bf16_are_resumed) {
 #define BF16 "--dtype", "bf16", "--master", "bf16", "--moments", "bf16"
     ASSERT_RESUMED("narrow", BF16, "--optimizer", "adamw");
-    assert_non_null(strstr(child_message(), "master weights in bf16, small ones in fp32"));
-    ASSERT_RESUMED("narrow-muon", BF16, "--optimizer", "muon");
+    assert_says("master weights in bf16, small ones in fp32");
+    if (test_is_whole()) {
+        ASSERT_RESUMED("narrow-muon", BF16, "--optimizer", "muon");
+    }
 #undef BF16
     assert_done(RESUME("narrow", "--master", "fp32", "--learning-rate", "0", "--min-lr", "0", "--max-iters", "7"));
     assert_same_file("narrow/ckpt-6/model.safetensors", "narrow/ckpt-7/model.safetensors");
@@ -105,8 +106,9 @@ RUN_TEST(weights_of_bf16_are_resumed) {
 RUN_TEST(frozen_parts_are_resumed) {
     ASSERT_RESUMED("still", "--optimizer", "adamw", "--freeze", "wte|mlp");
     assert_non_null(strstr(child_message(), "): they keep their values\n"));
-    ASSERT_RESUMED("still-muon", "--optimizer", "muon", "--freeze", "wte|mlp");
-    assert_non_null(strstr(child_message(), "): they keep their values\n"));
+    if (test_is_whole()) {
+        ASSERT_RESUMED("still-muon", "--optimizer", "muon", "--freeze", "wte|mlp");
+    }
     const off_t few = bytes_of("still/ckpt-6/optimizer.safetensors");
     assert_true(few < bytes_of("still/ckpt-6/model.safetensors"));
     assert_done(RESUME("still", "--freeze", "", "--max-iters", "7"));
@@ -168,7 +170,7 @@ RUN_TEST(smaller_end_holds_once_a_larger_one_for_good) {
     assert_done(RESUME("goal"));
     assert_int_equal(newest("goal", 0), 20);
     assert_done(RESUME("goal", "--max-iters", "25", "--muon-steps", "4"));
-    assert_non_null(strstr(child_message(), "optimizer muon_steps does nothing with optimizer = adamw"));
+    assert_says("optimizer muon_steps does nothing with optimizer = adamw");
     assert_null(strstr(child_message(), "muon_momentum"));
     remove_checkpoint("goal", 25);
     assert_done(RESUME("goal"));
