@@ -190,6 +190,45 @@ class Check:
         refused = self.eval("--data", self.folder, "--score-padding", "no", status=2)
         require("--score-padding no is for documents and requests" in refused.stderr, refused.stderr)
 
+    def windows(self, row):
+        """Log-likelihood of a row of tokens but the first: windows of CONTEXT new ones, each read behind as many as the context holds."""
+        cuts = [(start, min(start + CONTEXT, len(row) - 1)) for start in range(0, len(row) - 1, CONTEXT)]
+        rows = [row[max(0, end - CONTEXT):end + 1] for _, end in cuts]
+        logits = probe(self.build, self.checkpoint, self.folder, rows)[..., :Bytes.count] if rows else []
+        return sum(score(logits[i], rows[i], end - start)[0] for i, (start, end) in enumerate(cuts))
+
+    def lengths(self):
+        """Documents of all lengths, a blank line among them, and what is printed of all; then a whole split, whose windows do not overlap."""
+        texts = [phrase(i, 200)[:length] for i, length in enumerate((1, CONTEXT - 1, CONTEXT, CONTEXT + 1, 2 * CONTEXT, 2 * CONTEXT + 1, 100, 0, 777))]
+        source, each, metrics = self.write("documents.jsonl", [dict(text=text) for text in texts]), self.folder / "each.jsonl", self.folder / "document.json"
+        lines = source.read_text().splitlines(True)
+        source.write_text("".join(lines[:3] + ["\n"] + lines[3:]))
+        self.eval("--json", metrics, "--per-document", each, source)
+        results, found = json.loads(metrics.read_text()), [json.loads(line) for line in each.read_text().splitlines()]
+        sums = {"log_likelihood": 0.0, "tokens": 0, "bytes": 0, "words": 0}
+        for i, (text, line) in enumerate(zip(texts, found, strict=True)):
+            expected = {"log_likelihood": self.windows(Bytes.first + list(text.encode())), "tokens": len(text), "bytes": len(text),
+                        "words": len(re.split(r"\s+", text))}
+            for name, number in expected.items():
+                near(line[name], number, f"document {i + 1}: {name}")
+                sums[name] += number
+            require((line["document"], line["line"], line["source"]) == (i + 1, i + 1 + (i >= 3), str(source)), f"{line}")
+            require(line["loss"] is None if not text else math.isclose(line["loss"], -expected["log_likelihood"] / len(text), rel_tol=TOLERANCE), f"{line}")
+        loss = -sums["log_likelihood"]
+        for name, number in (*sums.items(), ("documents", len(texts)), ("vocabulary", Bytes.count), ("word_perplexity", math.exp(loss / sums["words"])),
+                             ("byte_perplexity", math.exp(loss / sums["bytes"])), ("bits_per_byte", loss / sums["bytes"] / math.log(2)),
+                             ("token_perplexity", math.exp(loss / sums["tokens"]))):
+            near(results[name] / number, 1, f"all documents: {name}")
+        tokens = numpy.fromfile(self.folder / "data/val.bin", "<u2").astype(int).tolist()
+        rows = [tokens[at:at + CONTEXT + 1] for at in range(0, len(tokens) - 1, CONTEXT)]
+        logits = probe(self.build, self.checkpoint, self.folder, rows)
+        loss = -sum(score(logits[i], row, len(row) - 1)[0] for i, row in enumerate(rows)) / (len(tokens) - 1)
+        done = self.eval("--data", self.folder / "data", "--json", metrics)
+        require("split             val.bin, the whole file\nloss (nats/token) " in done.stdout, done.stdout)
+        results = json.loads(metrics.read_text())
+        for name, number in (("tokens", len(tokens) - 1), ("loss", loss), ("perplexity", math.exp(loss))):
+            near(results[name] / number, 1, f"whole split: {name}")
+
     def refused(self, words, text):
         """Nothing is written for a line like that, the second of the file."""
         data = text if isinstance(text, bytes) else text.encode()
@@ -224,6 +263,7 @@ def main():
         check.greedy()
         check.tokenizer()
         check.documents()
+        check.lengths()
         check.refusals()
 
 
