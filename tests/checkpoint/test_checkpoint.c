@@ -28,7 +28,7 @@ static void make_checkpoint(const char *run, const char *name, long iteration) {
              iteration);
     for (size_t i = 0; i < COUNT(files); i++) {
         snprintf(path, sizeof path, "%s/%s/%s", run, name, files[i]);
-        scratch_write(path, state, strlen(state));
+        scratch_put(path, state);
     }
 }
 
@@ -62,7 +62,7 @@ UNIT_TEST(test_other_names_are_no_checkpoints) {
 UNIT_TEST(test_files_are_no_checkpoints_and_links_stay) {
     make_checkpoint("kinds", "ckpt-5", 5);
     make_checkpoint("kinds", "elsewhere", 98);
-    scratch_write("kinds/ckpt-99", "notes", 5);
+    scratch_put("kinds/ckpt-99", "notes");
     assert_int_equal(symlink("elsewhere", scratch_path("kinds/ckpt-98")), 0);
     assert_int_equal(symlink("ckpt-100", scratch_path("kinds/ckpt-100")), 0); /* a circle */
     assert_newest("kinds", "ckpt-98");
@@ -79,12 +79,12 @@ UNIT_TEST(test_what_is_no_checkpoint_stays) {
     make_checkpoint("others", "ckpt-1", 1);
     make_checkpoint("others", "ckpt-2", 2);
     make_folder("others", "ckpt-3"); /* photographs */
-    scratch_write("others/ckpt-3/photo", "mine", 4);
+    scratch_put("others/ckpt-3/photo", "mine");
     make_checkpoint("others", "ckpt-4", 2); /* a copy under another name */
     make_checkpoint("others", "ckpt-5", 5); /* an export */
     assert_int_equal(unlink(scratch_path("others/ckpt-5/state.json")), 0);
     make_checkpoint("others", "ckpt-6", 6); /* damaged */
-    scratch_write("others/ckpt-6/state.json", "{", 1);
+    scratch_put("others/ckpt-6/state.json", "{");
     assert_int_equal(checkpoint_prune(scratch_path("others"), 1), 0);
     assert_false(files_exist(scratch_path("others/ckpt-1")));
     assert_int_equal(entries("others"), 5);
@@ -100,7 +100,7 @@ UNIT_TEST(test_what_is_no_checkpoint_stays) {
 /* Files that a checkpoint does not have stay in its folder. */
 UNIT_TEST(test_other_files_stay) {
     make_checkpoint("notes", "ckpt-1", 1);
-    scratch_write("notes/ckpt-1/notes.txt", "mine", 4);
+    scratch_put("notes/ckpt-1/notes.txt", "mine");
     make_folder("notes", "ckpt-1/plots");
     assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
     assert_int_equal(entries("notes/ckpt-1"), 2);

@@ -26,6 +26,12 @@ static int export_to(const char *checkpoint, const char *out, enum export_format
     return export_run(&settings);
 }
 
+/* The folder "hf": a model of random weights, "plain", as Hugging Face's. */
+static void make_hugging_face(const struct model_config *config) {
+    random_checkpoint_write("plain", config);
+    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+}
+
 /* ---- what comes back */
 
 /* Compares every parameter in the folder with the numbers of write_checkpoint; biases that the checkpoint lacked
@@ -54,11 +60,6 @@ static void assert_weights(const char *folder, const struct model_config *config
     parameters_release(&parameters);
 }
 
-static void assert_not_exported(const struct model_config *config, const char *text) {
-    json_t *theirs = config_file_hugging_face(config);
-    assert_error(theirs ? 0 : -1, text);
-}
-
 /* What GPT-2 has not, each by itself. An activation that no other file knows is as somebody may add. */
 UNIT_TEST(newer_parts_are_not_exported_as_gpt2) {
     struct model_config configs[7];
@@ -83,7 +84,7 @@ UNIT_TEST(newer_parts_are_not_exported_as_gpt2) {
     configs[5].head_dim = 4;
     configs[6].mlp = MLP_RELU2;
     for (size_t i = 0; i < COUNT(configs); i++) {
-        assert_not_exported(&configs[i], texts[i]);
+        assert_error(config_file_hugging_face(&configs[i]) ? 0 : -1, texts[i]);
     }
 }
 
@@ -94,8 +95,7 @@ UNIT_TEST(weights_come_back_from_hugging_faces_format) {
         config.dropout = 0.25;
         config.mlp_width = bias ? 20 : 0;
         memcpy(config.tokenizer, "byte", 5);
-        random_checkpoint_write("plain", &config);
-        require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+        make_hugging_face(&config);
         require(config_file_read(scratch_path("hf"), &back));
         assert_int_equal(back.hugging_face_rows, config.vocab_size);
         assert_true(back.bias && back.activation == config.activation && back.dropout == 0.25);
@@ -106,7 +106,6 @@ UNIT_TEST(weights_come_back_from_hugging_faces_format) {
     }
 }
 
-/* Names, layouts and numbers as GPT2LMHeadModel wants them. */
 /* Models of today's parts, each of another model type. */
 static struct model_config modern_config(int kind) {
     struct model_config config = plain_config(kind == 1);
@@ -129,33 +128,30 @@ UNIT_TEST(llama_and_qwen_come_back_bit_for_bit) {
     for (int kind = 0; kind < (int)COUNT(types); kind++) {
         const struct model_config config = modern_config(kind);
         struct model_config back;
-        random_checkpoint_write("modern", &config);
-        require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
-        require(config_file_read(scratch_path("modern-hf"), &back));
+        make_hugging_face(&config);
+        require(config_file_read(scratch_path("hf"), &back));
         assert_true(back.norm == NORM_RMS && back.position == POSITION_ROPE && back.mlp == MLP_SWIGLU);
         assert_true(back.rope_theta == 500.0 && back.qk_norm == config.qk_norm && back.bias == config.bias);
         assert_true(back.n_kv_head == config.n_kv_head && back.tie_embeddings == config.tie_embeddings);
-        assert_non_null(strstr(scratch_text(scratch_path("modern-hf/config.json"), NULL), types[kind]));
-        assert_weights("modern-hf", &back, true);
-        require(export_to("modern-hf", "modern-again", EXPORT_HUGGING_FACE, 0));
-        assert_same_file("modern-hf/model.safetensors", "modern-again/model.safetensors");
-        assert_same_file("modern-hf/config.json", "modern-again/config.json");
+        assert_non_null(strstr(scratch_text(scratch_path("hf/config.json"), NULL), types[kind]));
+        assert_weights("hf", &back, true);
+        require(export_to("hf", "again", EXPORT_HUGGING_FACE, 0));
+        assert_same_file("hf/model.safetensors", "again/model.safetensors");
+        assert_same_file("hf/config.json", "again/config.json");
     }
 }
 
 /* Queries, keys and values are tensors of their own, of as many rows as they have heads. */
 UNIT_TEST(queries_keys_and_values_are_parted) {
     const struct model_config config = modern_config(2);
-    random_checkpoint_write("modern", &config);
-    require(export_to("modern", "modern-hf", EXPORT_HUGGING_FACE, 0));
-    struct safetensors *ours = tensors_open(scratch_path("modern"), "model.safetensors");
-    struct safetensors *theirs = tensors_open(scratch_path("modern-hf"), "model.safetensors");
+    make_hugging_face(&config);
+    struct safetensors *ours = tensors_open(scratch_path("plain"), "model.safetensors");
+    struct safetensors *theirs = tensors_open(scratch_path("hf"), "model.safetensors");
     static const char *const parts[] = {"q", "k", "v"};
     float *whole = tensors_read(ours, tensors_need(ours, "", "transformer.h.1.attn.c_attn.weight"));
     const float *at = whole;
     for (size_t i = 0; i < COUNT(parts); i++) {
-        char name[64];
-        snprintf(name, sizeof name, "model.layers.1.self_attn.%s_proj.weight", parts[i]);
+        const char *name = scratch_format("model.layers.1.self_attn.%s_proj.weight", parts[i]);
         const struct tensor_info *info = tensors_need(theirs, "", name);
         assert_true(info->shape[0] == (i == 0 ? 12U : 6U) && info->shape[1] == 16);
         float *part = tensors_read(theirs, info);
@@ -171,8 +167,7 @@ UNIT_TEST(queries_keys_and_values_are_parted) {
 
 UNIT_TEST(linear_layers_are_transposed_for_hugging_face) {
     const struct model_config config = plain_config(false);
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    make_hugging_face(&config);
     struct safetensors *ours = tensors_open(scratch_path("plain"), "model.safetensors");
     struct safetensors *theirs = tensors_open(scratch_path("hf"), "model.safetensors");
     const char *name = "transformer.h.1.attn.c_attn.weight";
@@ -235,8 +230,7 @@ UNIT_TEST(added_tokens_get_the_mean_of_the_others) {
     struct parameters parameters;
     struct weights *weights;
     float values[40 * 16];
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    make_hugging_face(&config);
     require(config_file_read(scratch_path("hf"), &grown));
     grown.vocab_size = 40;
     parameters_create(&grown, &parameters);
@@ -307,22 +301,19 @@ static void copy_changed(const char *from, const char *to, const struct change *
 /* The folder "changed": an export of a small model with this change. */
 static void make_changed(struct change change) {
     const struct model_config config = plain_config(true);
-    size_t bytes;
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
-    require(files_make_folder(scratch_path("changed")));
-    char *text = scratch_text(scratch_path("hf/config.json"), &bytes);
-    scratch_write("changed/config.json", text, bytes);
+    make_hugging_face(&config);
+    copy("hf/config.json", "changed/config.json");
     copy_changed("hf", "changed", &change);
 }
 
-static int open_changed(void) {
+/* Opens the weights of a folder, and closes them. */
+static int open_weights(const char *folder) {
     struct model_config config;
     struct parameters parameters;
     struct weights *weights;
-    require(config_file_read(scratch_path("changed"), &config));
+    require(config_file_read(scratch_path(folder), &config));
     parameters_create(&config, &parameters);
-    const int status = weights_open(scratch_path("changed"), &config, &parameters, &weights);
+    const int status = weights_open(scratch_path(folder), &config, &parameters, &weights);
     weights_close(weights);
     parameters_release(&parameters);
     return status;
@@ -362,7 +353,7 @@ UNIT_TEST(other_models_are_refused) {
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         make_changed(cases[i].change);
-        assert_error(open_changed(), cases[i].text);
+        assert_error(open_weights("changed"), cases[i].text);
         assert_non_null(strstr(error_text(), "changed/model.safetensors: "));
     }
 }
@@ -373,46 +364,40 @@ UNIT_TEST(truncated_and_absent_weights_are_named) {
     char *text = scratch_text(scratch_path("changed/model.safetensors"), &bytes);
     for (size_t part = 0; part < 8; part++) {
         scratch_write("changed/model.safetensors", text, bytes * part / 8);
-        assert_error(open_changed(), "changed/model.safetensors");
+        assert_error(open_weights("changed"), "changed/model.safetensors");
     }
     remove(scratch_path("changed/model.safetensors"));
-    assert_error(open_changed(), "model.safetensors: No such file");
-    scratch_write("changed/pytorch_model.bin", "x", 1);
-    assert_error(open_changed(), "changed has pytorch_model.bin instead of model.safetensors: ");
-    scratch_write("changed/model.safetensors.index.json", "{}", 2);
-    assert_error(open_changed(), "changed/model.safetensors.index.json: 'weight_map' names no tensors");
+    assert_error(open_weights("changed"), "model.safetensors: No such file");
+    scratch_put("changed/pytorch_model.bin", "x");
+    assert_error(open_weights("changed"), "changed has pytorch_model.bin instead of model.safetensors: ");
+    scratch_put("changed/model.safetensors.index.json", "{}");
+    assert_error(open_weights("changed"), "changed/model.safetensors.index.json: 'weight_map' names no tensors");
     require(files_remove_folder(scratch_path("changed")));
 }
 
 /* ---- weights in several files */
 
-/* Writes each tensor of "plain-hf" to the first or the second file of the folder "divided", and the index with
- * `extra` before its end; `turned`: names the other file for one tensor. */
+/* Writes each tensor of "hf" to the first or the second file of the folder "divided", and the index with `extra`
+ * before its end; `turned`: names the other file for one tensor. */
 static void write_divided(const char *extra, bool turned) {
     const struct model_config config = plain_config(true);
     static const char *const names[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
-    size_t bytes, kept[2] = {0};
+    size_t kept[2] = {0};
     struct tensor_info infos[2][64];
     float *values[2][64];
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "plain-hf", EXPORT_HUGGING_FACE, 0));
-    require(files_make_folder(scratch_path("divided")));
-    char *text = scratch_text(scratch_path("plain-hf/config.json"), &bytes);
-    scratch_write("divided/config.json", text, bytes);
-    struct safetensors *file = tensors_open(scratch_path("plain-hf"), "model.safetensors");
-    text = memory_format("{\"weight_map\": {");
-    for (size_t i = 0; i < file->count; i++) {
-        const struct tensor_info *info = &file->infos[i];
+    make_hugging_face(&config);
+    copy("hf/config.json", "divided/config.json");
+    struct safetensors *file = tensors_open(scratch_path("hf"), "model.safetensors");
+    const char *text = "{\"weight_map\": {";
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const struct tensor_info *info = safetensors_at(file, i);
         const size_t half = i % 2;
         infos[half][kept[half]] = *info;
         values[half][kept[half]++] = tensors_read(file, info);
-        char *longer = memory_format("%s%s\"%s\": \"%s\"", text, i ? ", " : "", info->name,
-                                     names[turned && i == 3 ? 1 - half : half]);
-        text = longer;
+        text = scratch_format("%s%s\"%s\": \"%s\"", text, i ? ", " : "", info->name,
+                              names[turned && i == 3 ? 1 - half : half]);
     }
-    char *whole = memory_format("%s%s}}", text, extra);
-    scratch_write("divided/model.safetensors.index.json", whole, strlen(whole));
-    free(whole);
+    scratch_put("divided/model.safetensors.index.json", scratch_format("%s%s}}", text, extra));
     for (size_t half = 0; half < 2; half++) {
         const char *path = scratch_path(scratch_format("divided/%s", names[half]));
         require(safetensors_write(path, infos[half], kept[half], tensors_take, values[half]));
@@ -437,7 +422,7 @@ UNIT_TEST(hostile_indexes_are_refused) {
         bool turned;
         const char *text;
     } cases[] = {
-        {", \"a\": \"../plain-hf/model.safetensors\"", false, "the file of tensor 'a' is '../plain-hf/model.saf"},
+        {", \"a\": \"../hf/model.safetensors\"", false, "the file of tensor 'a' is '../hf/model.saf"},
         {", \"a\": \"/etc/a.safetensors\"", false, "which is not a plain name"},
         {", \"a\": \".safetensors\"", false, "which is not a plain name"},
         {", \"a\": \"config.json\"", false, "which is not a plain name that ends with .safetensors"},
@@ -448,16 +433,9 @@ UNIT_TEST(hostile_indexes_are_refused) {
         {"", true, "is in another file than model-00001-of-00002.safetensors"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct model_config config;
-        struct parameters parameters;
-        struct weights *weights;
         write_divided(cases[i].extra, cases[i].turned);
-        require(config_file_read(scratch_path("divided"), &config));
-        parameters_create(&config, &parameters);
-        assert_error(weights_open(scratch_path("divided"), &config, &parameters, &weights), cases[i].text);
-        assert_non_null(strstr(error_text(), "divided/model.safetensors.index.json"));
-        weights_close(weights);
-        parameters_release(&parameters);
+        assert_error(open_weights("divided"), cases[i].text);
+        assert_error_text("divided/model.safetensors.index.json");
         require(files_remove_folder(scratch_path("divided")));
     }
 }
@@ -487,10 +465,9 @@ UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
         {GPT2(2, 3, ""), "n_embd = 16 is not divisible"},
         {GPT2(-2, 2, ""), "'n_layer' is -2: it must be a whole number above 0"},
     };
-    require(files_make_folder(scratch_path("config")));
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct model_config config;
-        scratch_write("config/config.json", cases[i][0], strlen(cases[i][0]));
+        scratch_put("config/config.json", cases[i][0]);
         assert_error(config_file_read(scratch_path("config"), &config), cases[i][1]);
         assert_non_null(strstr(error_text(), "config/config.json: "));
     }
@@ -503,12 +480,11 @@ UNIT_TEST(what_configs_leave_out_is_gpt2s) {
                                  "\"n_inner\": 40, \"activation_function\": \"gelu\", "
                                  "\"layer_norm_epsilon\": 1e-6}";
     struct model_config config;
-    require(files_make_folder(scratch_path("config")));
-    scratch_write("config/config.json", minimal, strlen(minimal));
+    scratch_put("config/config.json", minimal);
     require(config_file_read(scratch_path("config"), &config));
     assert_true(config.activation == ACTIVATION_GELU_TANH && config.bias && config.dropout == 0.0);
     assert_string_equal(config.tokenizer, "");
-    scratch_write("config/config.json", tokens, strlen(tokens));
+    scratch_put("config/config.json", tokens);
     require(config_file_read(scratch_path("config"), &config));
     assert_true(config.activation == ACTIVATION_GELU && config.norm_eps == 1e-6 && config.mlp_width == 40);
     assert_string_equal(config.tokenizer, "gpt2");
@@ -525,12 +501,12 @@ UNIT_TEST(only_exports_are_replaced) {
     assert_error(export_to("plain", "plain", EXPORT_TORCH, 0), "--out is the checkpoint itself");
     require(export_to("plain", "edited", EXPORT_TORCH, 0));
     require(export_to("plain", "edited", EXPORT_TORCH, 0));
-    scratch_write("edited/model.py", "mine", 4);
+    scratch_put("edited/model.py", "mine");
     assert_error(export_to("plain", "edited", EXPORT_HUGGING_FACE, 0),
                  "edited/model.py was changed since it was exported");
-    scratch_write("mixed/notes.txt", "mine", 4);
+    scratch_put("mixed/notes.txt", "mine");
     assert_error(export_to("plain", "mixed", EXPORT_TORCH, 0), "mixed exists and is not just an export");
-    scratch_write("a-file", "mine", 4);
+    scratch_put("a-file", "mine");
     assert_error(export_to("plain", "a-file", EXPORT_TORCH, 0), "a-file: Not a directory");
     require(files_make_folder(scratch_path("new/empty")));
     require(export_to("plain", "new/empty", EXPORT_TORCH, 0));
@@ -557,19 +533,6 @@ UNIT_TEST(exports_that_fail_leave_nothing_behind) {
     assert_same_file("failed/x/model.safetensors", "kept-torch/model.safetensors");
 }
 
-UNIT_TEST(broken_checkpoints_are_named) {
-    const struct model_config config = plain_config(false), other = plain_config(true);
-    size_t bytes;
-    random_checkpoint_write("broken", &config);
-    char *text = scratch_text(scratch_path("broken/model.safetensors"), &bytes);
-    scratch_write("broken/model.safetensors", text, bytes - 8);
-    assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "broken/model.safetensors");
-    random_checkpoint_write("broken", &config);
-    require(config_file_write(scratch_path("broken"), &other));
-    assert_error(export_to("broken", "never", EXPORT_HUGGING_FACE, 0), "tensors, the model");
-    assert_false(files_exist(scratch_path("never")));
-}
-
 /* ---- programs */
 
 UNIT_TEST(export_program_says_what_is_wrong) {
@@ -585,16 +548,6 @@ UNIT_TEST(export_program_says_what_is_wrong) {
     assert_non_null(strstr(printed, "shc-torch: shc with 2 layers, "));
 }
 
-static void write_batch(void) {
-    int32_t x[2 * 8], y[2 * 8];
-    for (int i = 0; i < 16; i++) {
-        x[i] = (7 * i + 3) % 33;
-        y[i] = (5 * i + 1) % 33;
-    }
-    tensors_write_batch(scratch_path("batch"), (struct tensors_ids){2, {2, 8}, x},
-                        (struct tensors_ids){2, {2, 8}, y});
-}
-
 static void probe(const char *checkpoint, const char *out) {
     assert_done(CHILD_RUN(probe_program, "--checkpoint", scratch_path(checkpoint), "--batch", scratch_path("batch"),
                           "--out", scratch_path(out), "--logits", "--no-grad", "--device", "pocl"));
@@ -604,9 +557,14 @@ static void probe(const char *checkpoint, const char *out) {
 UNIT_TEST(imported_models_compute_the_same_bits) {
     struct model_config config = plain_config(true);
     config.activation = ACTIVATION_GELU_TANH;
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
-    write_batch();
+    make_hugging_face(&config);
+    int32_t x[2 * 8], y[2 * 8];
+    for (int i = 0; i < 16; i++) {
+        x[i] = (7 * i + 3) % 33;
+        y[i] = (5 * i + 1) % 33;
+    }
+    tensors_write_batch(scratch_path("batch"), (struct tensors_ids){2, {2, 8}, x},
+                        (struct tensors_ids){2, {2, 8}, y});
     probe("plain", "probe-ours");
     probe("hf", "probe-theirs");
     assert_same_file("probe-ours", "probe-theirs");
@@ -614,15 +572,13 @@ UNIT_TEST(imported_models_compute_the_same_bits) {
 
 /* Data of 40 tokens for a model of 33. */
 static void write_data(void) {
-    static const char meta[] = "{\"vocab_size\": 40}";
     uint16_t tokens[256];
     for (int i = 0; i < 256; i++) {
         tokens[i] = (uint16_t)(i % 40);
     }
-    require(files_make_folder(scratch_path("data")));
     scratch_write("data/train.bin", tokens, sizeof tokens);
     scratch_write("data/val.bin", tokens, sizeof tokens);
-    scratch_write("data/meta.json", meta, strlen(meta));
+    scratch_put("data/meta.json", "{\"vocab_size\": 40}");
 }
 
 #define TRAIN_FROM_HF(...)                                                                                         \
@@ -633,8 +589,7 @@ static void write_data(void) {
 UNIT_TEST(training_starts_from_hugging_faces_folder) {
     const struct model_config config = plain_config(true);
     struct model_config tuned;
-    random_checkpoint_write("plain", &config);
-    require(export_to("plain", "hf", EXPORT_HUGGING_FACE, 0));
+    make_hugging_face(&config);
     write_data();
     assert_failed(TRAIN_FROM_HF("--seed", "1"), 1, "give vocab_size = 40 or more");
     assert_failed(TRAIN_FROM_HF("--vocab-size", "32"), 1, "another vocab_size");
@@ -668,27 +623,24 @@ UNIT_TEST(tokens_that_end_texts_come_back) {
     struct model_config back;
     require(files_remove_folder(scratch_path("tuned")));
     require(files_remove_folder(scratch_path("hf")));
-    random_checkpoint_write("modern", &config);
-    require(export_to("modern", "hf", EXPORT_HUGGING_FACE, 0));
+    make_hugging_face(&config);
     assert_tokens("hf", "null", "null");
-    static const char theirs[] = "{\"bos_token_id\": 1, \"eos_token_id\": [3, 4], \"top_k\": 20}",
-                      without[] = "{\"eos_token_id\": null}", words[] = "{\"eos_token_id\": \"</s>\"}",
-                      many[] = "{\"eos_token_id\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}";
-    scratch_write("hf/generation_config.json", theirs, strlen(theirs));
+    scratch_put("hf/generation_config.json", "{\"bos_token_id\": 1, \"eos_token_id\": [3, 4], \"top_k\": 20}");
     write_data();
     assert_done(TRAIN_FROM_HF("--vocab-size", "48"));
     require(export_to("tuned/ckpt-1", "again", EXPORT_HUGGING_FACE, 0));
     assert_tokens("again", "1", "[3, 4]");
-    scratch_write("again/generation_config.json", without, strlen(without));
+    scratch_put("again/generation_config.json", "{\"eos_token_id\": null}");
     require(config_file_read(scratch_path("again"), &back));
     require(config_file_read_tokens(scratch_path("again"), &back));
     assert_true(back.beginnings.count == 1 && back.ends.count == 2 && back.ends.ids[1] == 4);
-    scratch_write("again/generation_config.json", words, strlen(words));
+    scratch_put("again/generation_config.json", "{\"eos_token_id\": \"</s>\"}");
     require(config_file_read(scratch_path("again"), &back)); /* hc_eval needs no such tokens */
     assert_error(
         config_file_read_tokens(scratch_path("again"), &back),
         "again/generation_config.json: 'eos_token_id' must be the number of a token, or a list of at most 16");
-    scratch_write("again/generation_config.json", many, strlen(many));
+    scratch_put("again/generation_config.json",
+                "{\"eos_token_id\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}");
     assert_error(config_file_read_tokens(scratch_path("again"), &back), "or a list of at most 16");
 }
 
@@ -703,7 +655,7 @@ UNIT_TEST(tokens_that_end_texts_are_the_tokenizers) {
     scratch_write("tokens/tokenizer.json", tokenizer, bytes);
     require(export_to("tokens", "tokens-hf", EXPORT_HUGGING_FACE, 0));
     assert_tokens("tokens-hf", "400", "401");
-    scratch_write("tokens/tokenizer.json", "{}", 2);
+    scratch_put("tokens/tokenizer.json", "{}");
     require(export_to("tokens", "tokens-hf", EXPORT_HUGGING_FACE, 0));
     assert_tokens("tokens-hf", "null", "null");
 }
@@ -714,8 +666,7 @@ UNIT_TEST(training_starts_from_llama) {
     struct model_config tuned;
     require(files_remove_folder(scratch_path("tuned")));
     require(files_remove_folder(scratch_path("hf")));
-    random_checkpoint_write("modern", &config);
-    require(export_to("modern", "hf", EXPORT_HUGGING_FACE, 0));
+    make_hugging_face(&config);
     assert_failed(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "9"), 1, "another block_size");
     assert_done(TRAIN_FROM_HF("--vocab-size", "48", "--block-size", "4"));
     require(config_file_read(scratch_path("tuned/ckpt-1"), &tuned));
