@@ -1,32 +1,13 @@
 /* hc_prepare, run as a program: token files, meta.json, and what is left when it fails. */
 #include "runtime/files/checksum.h"
-#include "runtime/files/files.h"
 #include "runtime/files/token_shards.h"
-#include "tests/support/child.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <fcntl.h>
-#include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include "tests/support/runs.h"
 
 static const char program[] = HC_PROGRAMS "/hc_prepare";
 
 #define RUN(...) CHILD_RUN_WRITING(scratch_path("stdout"), program, __VA_ARGS__)
 #define START(descriptor, ...)                                                                                     \
     child_start_with(&(struct child_setup){.input = descriptor}, (const char *const[]){program, __VA_ARGS__, NULL})
-
-static void assert_message(const char *expected) {
-    if (strstr(child_message(), expected) == NULL) {
-        fail_msg("'%s' is not in '%s'", expected, child_message());
-    }
-}
 
 /* Lines of text, about this many bytes, with a blank line every ten; heap memory. */
 static char *make_text(size_t bytes, unsigned salt) {
@@ -43,7 +24,7 @@ static char *make_text(size_t bytes, unsigned salt) {
 /* A file of such lines. */
 static const char *write_text(const char *name, size_t bytes, unsigned salt) {
     char *text = make_text(bytes, salt);
-    const char *path = scratch_write(name, text, strlen(text));
+    const char *path = scratch_put(name, text);
     free(text);
     return path;
 }
@@ -70,15 +51,7 @@ static void assert_tokens(const char *folder, const char *name, const char *expe
 }
 
 static json_t *read_meta(const char *folder) {
-    json_t *meta = json_load_file(scratch_path(scratch_format("%s/meta.json", folder)), 0, NULL);
-    assert_non_null(meta);
-    return meta;
-}
-
-static double number_of(const json_t *meta, const char *key) {
-    const json_t *value = json_object_get(meta, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
+    return read_json(scratch_format("%s/meta.json", folder));
 }
 
 /* Every chunk of the split text is a line's beginning to a line's end: merging by lines gives the text again. */
@@ -115,7 +88,7 @@ static void check_split(size_t bytes, double fraction, double tolerance) {
     const size_t length = strlen(text);
     const char *source = scratch_write("source.txt", text, length);
     const char *fraction_text = scratch_format("%g", fraction);
-    assert_int_equal(RUN("--out", scratch_path("split/out"), "--val-fraction", fraction_text, source), 0);
+    assert_done(RUN("--out", scratch_path("split/out"), "--val-fraction", fraction_text, source));
     assert_string_equal(child_message(), "");
     size_t train_count, val_count;
     char *train = read_tokens("split/out", "train", &train_count),
@@ -126,15 +99,15 @@ static void check_split(size_t bytes, double fraction, double tolerance) {
 
     json_t *meta = read_meta("split/out");
     assert_int_equal(checksum_memory(text, length, digest), 0);
-    assert_int_equal(number_of(meta, "vocab_size"), 256);
+    assert_int_equal(number_in(meta, "vocab_size"), 256);
     assert_string_equal(json_string_value(json_object_get(meta, "tokenizer")), "byte");
-    assert_int_equal(number_of(meta, "train_tokens"), train_count);
-    assert_int_equal(number_of(meta, "val_tokens"), val_count);
-    assert_float_equal(number_of(meta, "held_out_fraction"), (double)val_count / (double)length, 1e-9);
-    assert_float_equal(number_of(meta, "unigram_entropy"), entropy_of(train, train_count), 1e-8);
+    assert_int_equal(number_in(meta, "train_tokens"), train_count);
+    assert_int_equal(number_in(meta, "val_tokens"), val_count);
+    assert_float_equal(number_in(meta, "held_out_fraction"), (double)val_count / (double)length, 1e-9);
+    assert_float_equal(number_in(meta, "unigram_entropy"), entropy_of(train, train_count), 1e-8);
     const json_t *first = json_array_get(json_object_get(meta, "sources"), 0);
     assert_string_equal(json_string_value(json_object_get(first, "path")), source);
-    assert_int_equal(number_of(first, "bytes"), length);
+    assert_int_equal(number_in(first, "bytes"), length);
     assert_string_equal(json_string_value(json_object_get(first, "sha256")), digest);
     json_decref(meta);
     assert_int_equal(scratch_entries(scratch_path("split/out")), 3);
@@ -163,14 +136,13 @@ UNIT_TEST(test_share_and_seed) {
     free(text);
     static const char *const seeds[] = {"1", "2", "3", "4", "5", "6", "7", "8", "1"};
     for (size_t i = 0; i < 9; i++) {
-        assert_int_equal(RUN("--out", scratch_path("share"), "--seed", seeds[i], scratch_path("first.txt"),
-                             scratch_path("second.txt")),
-                         0);
+        assert_done(RUN("--out", scratch_path("share"), "--seed", seeds[i], scratch_path("first.txt"),
+                        scratch_path("second.txt")));
         assert_int_equal(checksum_file(scratch_path("share/val.bin"), digests[i]), 0);
         json_t *meta = read_meta("share");
-        assert_float_equal(number_of(meta, "held_out_fraction"), 0.1, 0.001);
+        assert_float_equal(number_in(meta, "held_out_fraction"), 0.1, 0.001);
         snprintf(wanted, sizeof wanted, "%.0f held out (%.3g %% of all; asked for: 10 %%)",
-                 number_of(meta, "val_tokens"), 100 * number_of(meta, "held_out_fraction"));
+                 number_in(meta, "val_tokens"), 100 * number_in(meta, "held_out_fraction"));
         char *printed = scratch_text(scratch_path("stdout"), NULL);
         if (!strstr(printed, wanted) || !strstr(printed, "the loss of a model that knows only how often")) {
             fail_msg("no '%s' in '%s'", wanted, printed);
@@ -185,76 +157,47 @@ UNIT_TEST(test_share_and_seed) {
 UNIT_TEST(test_share_of_compressed_text) {
     write_text("plain.txt", 100000, 7);
     assert_int_equal(system(scratch_format("gzip -f '%s'", write_text("packed.txt", 500000, 8))), 0);
-    assert_int_equal(RUN("--out", scratch_path("mixed"), scratch_path("plain.txt"), scratch_path("packed.txt.gz")),
-                     0);
+    assert_done(RUN("--out", scratch_path("mixed"), scratch_path("plain.txt"), scratch_path("packed.txt.gz")));
     json_t *meta = read_meta("mixed");
-    assert_float_equal(number_of(meta, "held_out_fraction"), 0.1, 0.04);
-    json_decref(meta);
-}
-
-UNIT_TEST(test_several_sources_and_stdin) {
-    scratch_write("first.txt", "one\ntwo\n", 8);
-    const int input = open(scratch_write("input.txt", "three\nfour\n", 11), O_RDONLY);
-    assert_int_equal(child_finish(START(input, "--val-fraction=0", "--out", scratch_path("several"),
-                                        scratch_path("first.txt"), "-")),
-                     0);
-    close(input);
-    assert_tokens("several", "train", "one\ntwo\nthree\nfour\n");
-    assert_false(files_exist(scratch_path("several/val.bin")));
-    json_t *meta = read_meta("several");
-    assert_int_equal(json_array_size(json_object_get(meta, "sources")), 2);
+    assert_float_equal(number_in(meta, "held_out_fraction"), 0.1, 0.04);
     json_decref(meta);
 }
 
 UNIT_TEST(test_val_file) {
-    const char *head = scratch_write("head.txt", "one\ntwo\n", 8);
-    const char *tail = scratch_write("tail.txt", "three\nfour\n", 11), *empty = scratch_write("empty.txt", "", 0);
+    const char *head = scratch_put("head.txt", "one\ntwo\n");
+    const char *tail = scratch_put("tail.txt", "three\nfour\n"), *empty = scratch_put("empty.txt", "");
     const char *out = scratch_path("val-file");
-    assert_int_equal(RUN("--out", out, head, "--val", empty), 1);
-    assert_message("the file to hold out has no text");
-    assert_int_equal(RUN("--out", out, empty, "--val", tail), 1);
-    assert_message("the files to train on have no text");
-    assert_int_equal(RUN("--out", out, head, "--val", head, "--order", tail, "--documents", "files"), 2);
-    assert_message("--order and --val both say what is held out");
+    assert_failed(RUN("--out", out, head, "--val", empty), 1, "the file to hold out has no text");
+    assert_failed(RUN("--out", out, empty, "--val", tail), 1, "the files to train on have no text");
+    assert_failed(RUN("--out", out, head, "--val", head, "--order", tail, "--documents", "files"), 2,
+                  "--order and --val both say what is held out");
     assert_false(files_exist(out));
-    assert_int_equal(RUN("--out", out, head, "--val", tail), 0);
+    assert_done(RUN("--out", out, head, "--val", tail));
     assert_tokens("val-file", "train", "one\ntwo\n");
     assert_tokens("val-file", "val", "three\nfour\n");
     json_t *meta = read_meta("val-file");
-    assert_int_equal(number_of(meta, "val_tokens"), 11);
+    assert_int_equal(number_in(meta, "val_tokens"), 11);
     assert_string_equal(json_string_value(json_object_get(meta, "val_source")), tail);
     json_decref(meta);
 }
 
+/* Standard input may be a pipe, behind a file, too. */
 UNIT_TEST(test_pipe) {
     int ends[2];
+    const char *first = scratch_put("first.txt", "one\ntwo\n");
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    const pid_t child = START(ends[0], "--out", scratch_path("piped"), "-");
+    const pid_t child = START(ends[0], "--val-fraction=0", "--out", scratch_path("piped"), first, "-");
     close(ends[0]);
     char *text = make_text(200000, 3);
-    const size_t size = strlen(text);
-    assert_int_equal(files_write_all(ends[1], text, size), 0);
+    assert_int_equal(files_write_all(ends[1], text, strlen(text)), 0);
     close(ends[1]);
-    assert_int_equal(child_finish(child), 0);
-    size_t train_count, val_count;
-    free(read_tokens("piped", "train", &train_count));
-    free(read_tokens("piped", "val", &val_count));
-    assert_int_equal(train_count + val_count, size);
-    assert_true(val_count > size / 25);
-    free(text);
-}
-
-UNIT_TEST(test_all_bytes_without_lines) {
-    enum { COUNT = 300000 };
-    static char bytes[COUNT];
-    for (size_t i = 0; i < COUNT; i++) {
-        bytes[i] = (char)(i * 7 % 256 == '\n' ? 0 : i * 7);
-    }
-    assert_int_equal(RUN("--out", scratch_path("bytes-out"), scratch_write("bytes", bytes, COUNT)), 0);
-    json_t *meta = read_meta("bytes-out");
-    assert_int_equal(number_of(meta, "train_tokens") + number_of(meta, "val_tokens"), COUNT);
-    assert_true(number_of(meta, "val_tokens") > 0);
+    assert_done(child_finish(child));
+    assert_tokens("piped", "train", scratch_format("one\ntwo\n%s", text));
+    assert_false(files_exist(scratch_path("piped/val.bin")));
+    json_t *meta = read_meta("piped");
+    assert_int_equal(json_array_size(json_object_get(meta, "sources")), 2);
     json_decref(meta);
+    free(text);
 }
 
 /* The tokens of llm.c's shards "<folder>/corpus_<split>_*.bin", behind one another as in one token file; *count is
@@ -296,60 +239,60 @@ static void assert_same_tokens(const char *folder, const char *split, size_t eac
 UNIT_TEST(test_shards) {
     const char *source = write_text("sharded.txt", 20000, 6), *out = scratch_path("sharded");
     const char *train = scratch_path("whole/train.bin"), *val = scratch_path("whole/val.bin");
-    assert_int_equal(RUN("--out", scratch_path("whole"), source), 0);
-    assert_int_equal(RUN("--out", out, source), 0);
-    assert_int_equal(RUN("--out", out, "--shards", "1000", source), 0);
+    assert_done(RUN("--out", scratch_path("whole"), source));
+    assert_done(RUN("--out", out, source));
+    assert_done(RUN("--out", out, "--shards", "1000", source));
     json_t *meta = read_meta("sharded");
-    assert_int_equal(number_of(meta, "vocab_size"), 256);
-    assert_int_equal(number_of(meta, "shard_tokens"), 1000);
-    const size_t shards = ((size_t)number_of(meta, "train_tokens") + 999) / 1000 +
-                          ((size_t)number_of(meta, "val_tokens") + 999) / 1000;
+    assert_int_equal(number_in(meta, "vocab_size"), 256);
+    assert_int_equal(number_in(meta, "shard_tokens"), 1000);
+    const size_t shards = ((size_t)number_in(meta, "train_tokens") + 999) / 1000 +
+                          ((size_t)number_in(meta, "val_tokens") + 999) / 1000;
     json_decref(meta);
     assert_int_equal(scratch_entries(out), shards + 1);
     assert_same_tokens("sharded", "train", 1000, train);
     assert_same_tokens("sharded", "val", 1000, val);
-    assert_int_equal(RUN("--out", out, "--shards", "7000", "--val-fraction", "0", source), 0);
+    assert_done(RUN("--out", out, "--shards", "7000", "--val-fraction", "0", source));
     assert_int_equal(scratch_entries(out), 4);
-    assert_int_equal(RUN("--out", scratch_path("whole"), "--val-fraction", "0", source), 0);
+    assert_done(RUN("--out", scratch_path("whole"), "--val-fraction", "0", source));
     assert_same_tokens("sharded", "train", 7000, train);
 }
 
 /* Shards of others are not written beside, and a shard is no input of the command that replaces it. */
 UNIT_TEST(test_refused_shards) {
     const char *source = write_text("refused.txt", 9000, 6), *out = scratch_path("refused");
-    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 0);
-    assert_int_equal(RUN("--out", out, "--shards", "5000", scratch_path("refused/corpus_train_000001.bin")), 1);
-    assert_message("refused/corpus_train_000001.bin is an input of this command");
+    assert_done(RUN("--out", out, "--shards", "5000", source));
+    assert_failed(RUN("--out", out, "--shards", "5000", scratch_path("refused/corpus_train_000001.bin")), 1,
+                  "refused/corpus_train_000001.bin is an input of this command");
     assert_int_equal(symlink("refused/corpus_val_000000.bin", scratch_path("link.txt")), 0);
-    assert_int_equal(RUN("--out", out, source, scratch_path("link.txt")), 1);
-    assert_message("refused/corpus_val_000000.bin is an input of this command");
+    assert_failed(RUN("--out", out, source, scratch_path("link.txt")), 1,
+                  "refused/corpus_val_000000.bin is an input of this command");
     assert_int_equal(rename(scratch_path("refused/corpus_train_000001.bin"),
                             scratch_path("refused/corpus_train_00001.bin")),
                      0);
-    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 1);
-    assert_message("refused has corpus_train_00001.bin, which would be read as a token shard beside the new ones");
+    assert_failed(RUN("--out", out, "--shards", "5000", source), 1,
+                  "refused has corpus_train_00001.bin, which would be read as a token shard beside the new ones");
     assert_true(files_exist(scratch_path("refused/corpus_train_000000.bin")));
-    assert_int_equal(RUN("--out", out, source), 1);
-    assert_message("refused has corpus_train_00001.bin, which would be read as a token shard beside the new files");
+    assert_failed(RUN("--out", out, source), 1,
+                  "refused has corpus_train_00001.bin, which would be read as a token shard beside the new files");
     assert_true(files_exist(scratch_path("refused/corpus_train_000000.bin")));
     assert_false(files_exist(scratch_path("refused/train.bin")));
-    scratch_write("refused/corpus_train_00001.bin", "only named as one", 17);
-    assert_int_equal(RUN("--out", out, source), 0);
+    scratch_put("refused/corpus_train_00001.bin", "only named as one");
+    assert_done(RUN("--out", out, source));
     assert_int_equal(scratch_entries(out), 4);
 }
 
 /* What can be resumed by another command only is not promised to the same one. */
 UNIT_TEST(test_what_resumes) {
     const char *source = write_text("resumes.txt", 9000, 6), *out = scratch_path("resumes");
-    assert_int_equal(RUN("--out", out, "--shards", "1", source), 1);
-    assert_message("give --shards 2 or more\nThe unfinished work is kept; to give up, remove ");
-    assert_int_equal(RUN("--out", out, "--seed", "2", source), 1);
-    assert_message("choose another --out\nThe unfinished work is kept; to give up, remove ");
-    assert_int_equal(RUN("--out", out, "--shards", "5000", source), 0);
+    assert_failed(RUN("--out", out, "--shards", "1", source), 1,
+                  "give --shards 2 or more\nThe unfinished work is kept; to give up, remove ");
+    assert_failed(RUN("--out", out, "--seed", "2", source), 1,
+                  "choose another --out\nThe unfinished work is kept; to give up, remove ");
+    assert_done(RUN("--out", out, "--shards", "5000", source));
 }
 
 UNIT_TEST(test_what_is_refused) {
-    const char *good = scratch_write("good.txt", "a\nb\n", 4), *empty = scratch_write("empty.txt", "", 0);
+    const char *good = scratch_put("good.txt", "a\nb\n"), *empty = scratch_put("empty.txt", "");
     const char *out = scratch_path("wrong");
     const struct {
         int status;
@@ -367,12 +310,9 @@ UNIT_TEST(test_what_is_refused) {
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const char *const *given = cases[i].arguments;
-        assert_int_equal(RUN(given[0], given[1], given[2], given[3], given[4]), cases[i].status);
-        assert_message(cases[i].message);
+        assert_failed(RUN(given[0], given[1], given[2], given[3], given[4]), cases[i].status, cases[i].message);
         assert_false(files_exist(out));
     }
-    assert_int_equal(RUN("--help"), 0);
-    assert_int_equal(RUN("--version"), 0);
 }
 
 UNIT_TEST(test_disk_full) {
@@ -380,21 +320,21 @@ UNIT_TEST(test_disk_full) {
     const char *out = scratch_path("full");
     const char *const arguments[] = {program, "--out", out, large, NULL};
     assert_int_equal(child_finish(child_start(1000000, arguments)), 1);
-    assert_message("full/.hc_prepare/train.bin: File too large");
+    assert_says("full/.hc_prepare/train.bin: File too large");
     assert_false(files_exist(out));
 
     /* An older result stays as it was. */
     char before[CHECKSUM_SIZE], after[CHECKSUM_SIZE];
-    assert_int_equal(RUN("--out", out, small), 0);
+    assert_done(RUN("--out", out, small));
     assert_int_equal(checksum_file(scratch_path("full/train.bin"), before), 0);
-    scratch_write("full/notes.txt", "mine", 4);
+    scratch_put("full/notes.txt", "mine");
     assert_int_equal(child_finish(child_start(1000000, arguments)), 1);
     assert_int_equal(checksum_file(scratch_path("full/train.bin"), after), 0);
     assert_string_equal(before, after);
     assert_int_equal(scratch_entries(out), 4);
 
     /* A new result replaces it and leaves other files alone. */
-    assert_int_equal(RUN("--out", out, "--val-fraction", "0", large), 0);
+    assert_done(RUN("--out", out, "--val-fraction", "0", large));
     assert_true(files_exist(scratch_path("full/notes.txt")));
     assert_false(files_exist(scratch_path("full/val.bin")));
     assert_int_equal(scratch_entries(out), 3);
@@ -410,11 +350,11 @@ UNIT_TEST(test_interrupt) {
         close(ends[0]);
         assert_int_equal(write(ends[1], "some text\n", 10), 10);
         for (int waited = 0; waited < 1000 && !files_exist(out); waited++) {
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            wait_ms(10);
         }
         assert_int_equal(kill(child, signals[i]), 0);
         assert_int_equal(child_finish(child), 130);
-        assert_message("interrupted, nothing written");
+        assert_says("interrupted, nothing written");
         close(ends[1]);
         assert_false(files_exist(out));
     }
