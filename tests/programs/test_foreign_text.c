@@ -47,7 +47,7 @@ static void damage(const char *name, const char *old, const char *new) {
     }
     *found = '\0';
     char *changed = memory_format("%s%s%s", text, new, found + strlen(old));
-    scratch_write(run_path("damaged", name), changed, strlen(changed));
+    scratch_put(run_path("damaged", name), changed);
     free(changed);
 }
 
@@ -56,19 +56,20 @@ UNIT_TEST(settings) {
                                         "residual = \""
                                         "\\x1b[31m\\r\\nforged"
                                         "\"\n"};
-    static const struct command train = {{"train", "--config", "@hostile.conf", "--out-dir", "@new"}},
-                                option = {{"train", "--" HOSTILE_TEXT, "1"}},
-                                value = {{"train", "--n-layer", HOSTILE_TEXT}}, stray = {{"train", HOSTILE_TEXT}},
-                                device = {{"train", "--data-dir", "@data", "--device", HOSTILE_TEXT, "--out-dir",
-                                           "@new"}};
+    static const struct command train = {{"train", "--config", "@hostile.conf", "--out-dir", "@new"}};
+    static const struct command others[] = {
+        {{"train", "--" HOSTILE_TEXT, "1"}},
+        {{"train", "--n-layer", HOSTILE_TEXT}},
+        {{"train", HOSTILE_TEXT}},
+        {{"train", "--data-dir", "@data", "--device", HOSTILE_TEXT, "--out-dir", "@new"}},
+    };
     for (size_t i = 0; i < COUNT(lines); i++) {
-        scratch_write("hostile.conf", lines[i], strlen(lines[i]));
+        scratch_put("hostile.conf", lines[i]);
         assert_refused_and_shown(&train);
     }
-    assert_refused_and_shown(&option);
-    assert_refused_and_shown(&value);
-    assert_refused_and_shown(&stray);
-    assert_refused_and_shown(&device);
+    for (size_t i = 0; i < COUNT(others); i++) {
+        assert_refused_and_shown(&others[i]);
+    }
 }
 
 UNIT_TEST(checkpoints) {
@@ -76,10 +77,9 @@ UNIT_TEST(checkpoints) {
                                 resume = {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir",
                                            "@damaged", "--init-from", "resume"}};
     static const char hugging[] = "{\"model_type\": \"" HOSTILE_JSON "\"}";
-    assert_int_equal(files_make_folder(scratch_path("damaged/ckpt-2")), 0);
     damage("ckpt-2/config.json", "\"tokenizer\": \"byte\"", "\"tokenizer\": \"\\u001b[1m\\n\"");
     assert_refused_and_shown(&sample);
-    scratch_write("damaged/ckpt-2/config.json", hugging, sizeof hugging - 1);
+    scratch_put("damaged/ckpt-2/config.json", hugging);
     assert_refused_and_shown(&sample);
     damage("ckpt-2/state.json", "\"settings\": \"", "\"settings\": \"" HOSTILE_JSON " = 1\\n");
     assert_refused_and_shown(&resume);
@@ -96,7 +96,7 @@ UNIT_TEST(data_folders) {
     static const struct command sample = {
         {"sample", DEVICE, "--checkpoint", "@hostile-run/ckpt-20", "--max-new-tokens", "1"}};
     for (size_t i = 0; i < COUNT(metas); i++) {
-        scratch_write("data/meta.json", metas[i], strlen(metas[i]));
+        scratch_put("data/meta.json", metas[i]);
         const int status = command_run(&train, NULL);
         if (status == 0) {
             assert_refused_and_shown(&sample); /* the name has gone into the checkpoint */
@@ -184,10 +184,7 @@ UNIT_TEST(samples_on_a_terminal) {
 static int begin(void **state) {
     static const struct command train = {{"train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir",
                                           "@run", "--max-iters", "2", "--residual", "shc"}};
-    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
-        return -1;
-    }
-    return command_run(&train, NULL);
+    return corpus_begin(state) || command_run(&train, NULL);
 }
 
 UNIT_TEST_MAIN(begin, scratch_end)

@@ -3,17 +3,8 @@
 #include "runtime/system/utf8.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/text/tokenizer.h"
-#include "tests/support/child.h"
-#include "tests/support/scratch.h"
+#include "tests/support/runs.h"
 #include "tests/support/small_model.h"
-#include "tests/support/test.h"
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum { FAILED = 1, WRONG_USAGE = 2 };
 
 #define LLAMA3 HC_TEST_DATA "/text/tokenizers/llama3.json"
 
@@ -80,21 +71,12 @@ static char *printed(void) {
                       scratch_path(checkpoint), ##__VA_ARGS__)
 
 static char *done(int status) {
-    if (status != 0) {
-        fail_msg("status %d: %s", status, child_message());
-    }
+    assert_done(status);
     return printed();
 }
 
 /* The text of a successful run. */
 #define SAMPLE(checkpoint, ...) done(SAMPLE_STATUS(checkpoint, ##__VA_ARGS__))
-
-static void assert_refused(int status, int expected, const char *text) {
-    assert_int_equal(status, expected);
-    if (!strstr(child_message(), text)) {
-        fail_msg("'%s' is not in '%s'", text, child_message());
-    }
-}
 
 UNIT_TEST(bytes_come_as_they_are) {
     char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "50");
@@ -114,8 +96,6 @@ UNIT_TEST(weights_in_bf16_alone_give_the_same_text) {
     char *narrow =
         SAMPLE("short", "--dtype", "bf16", "--master", "bf16", "--prompt", "ab", "--max-new-tokens", "50");
     assert_string_equal(text, narrow);
-    assert_refused(SAMPLE_STATUS("short", "--dtype", "fp32", "--master", "bf16"), FAILED,
-                   "master = bf16 needs dtype = bf16");
 }
 
 /* The same texts, one after the other, however many are written side by side; the first is that of one alone. */
@@ -154,26 +134,6 @@ UNIT_TEST(a_stop_text_ends_samples) {
     assert_memory_equal(text, whole, printed_bytes - 1);
 }
 
-UNIT_TEST(several_stop_texts) {
-    char *whole = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40");
-    char stops[2][2] = {"", ""};
-    size_t count = 0, first = 42;
-    for (size_t at = 10; count < 2 && at < 42; at++) {
-        if (whole[at] != '\0' && whole[at] != stops[0][0]) {
-            stops[count++][0] = whole[at];
-        }
-    }
-    assert_int_equal(count, 2);
-    for (size_t i = 0; i < 2; i++) {
-        const size_t at = (size_t)((char *)memchr(whole + 2, stops[i][0], 40) - whole);
-        first = at < first ? at : first;
-    }
-    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "40", "--stop", "not there", "--stop",
-                        stops[1], "--stop", stops[0]);
-    assert_int_equal(printed_bytes, first + 1);
-    assert_memory_equal(text, whole, first);
-}
-
 /* Text is written as it is made: who reads a pipe gets it at once, and may close it before the end. */
 UNIT_TEST(a_closed_pipe_ends_the_text_quietly) {
     char command[1024];
@@ -187,18 +147,9 @@ UNIT_TEST(a_closed_pipe_ends_the_text_quietly) {
     assert_int_equal(printed_bytes, 0);
 }
 
-/* Without a penalty the likeliest token comes again and again. */
-UNIT_TEST(a_repetition_penalty_brings_other_tokens) {
-    char *text = SAMPLE("bytes", "--prompt", "ab", "--max-new-tokens", "60", "--temperature", "0",
-                        "--repetition-penalty", "100");
-    for (size_t i = 0; i < 62; i++) {
-        assert_null(memchr(text, text[i], i));
-    }
-}
-
 UNIT_TEST(prompts_come_from_files) {
     char *expected = SAMPLE("bytes", "--prompt", "ab\nc", "--max-new-tokens", "20");
-    char *text = SAMPLE("bytes", "--prompt-file", scratch_write("prompt", "ab\nc", 4), "--max-new-tokens", "20");
+    char *text = SAMPLE("bytes", "--prompt-file", scratch_put("prompt", "ab\nc"), "--max-new-tokens", "20");
     assert_string_equal(text, expected);
     char command[1024];
     snprintf(command, sizeof command,
@@ -211,19 +162,17 @@ UNIT_TEST(prompts_come_from_files) {
 }
 
 /* Stopped while it writes: what there is stays, and ends as a text does. */
-UNIT_TEST(an_interrupted_text_is_ended) {
-    const pid_t child = child_start_writing(scratch_path("out"), CHILD_UNLIMITED,
-                                            (const char *const[]){sample_program, "--device", "pocl",
-                                                                  "--checkpoint", scratch_path("bytes"), "--prompt",
-                                                                  "ab", "--max-new-tokens", "1000000000", NULL});
-    char *text = NULL;
-    for (int i = 0; i < 6000 && (!text || printed_bytes < 100); i++) {
-        usleep(10000);
-        text = scratch_text(scratch_path("out"), &printed_bytes);
+RUN_TEST(an_interrupted_text_is_ended) {
+    start_with(&(struct child_setup){.output = scratch_path("out")},
+               (const char *const[]){sample_program, "--device", "pocl", "--checkpoint", scratch_path("bytes"),
+                                     "--prompt", "ab", "--max-new-tokens", "1000000000", NULL});
+    printed_bytes = 0;
+    for (int i = 0; i < 6000 && printed_bytes < 100; i++) {
+        wait_ms(10);
+        printed();
     }
-    kill(child, SIGINT);
-    assert_int_equal(child_finish_within(child, 60.0), 130);
-    text = printed();
+    assert_int_equal(interrupt(), INTERRUPTED);
+    const char *text = printed();
     assert_true(printed_bytes > 100);
     assert_memory_equal(text, "ab", 2);
     assert_int_equal(text[printed_bytes - 1], '\n');
@@ -274,36 +223,44 @@ UNIT_TEST(tokens_of_the_model_end_samples) {
     const char *first = memchr(whole + 2, end, 40);
     char *config = scratch_text(scratch_path("ended/config.json"), &bytes);
     char *changed = scratch_format("{\"eos_token_id\": [-7, %d],%s", end, config + 1);
-    scratch_write("ended/config.json", changed, strlen(changed));
+    scratch_put("ended/config.json", changed);
     SAMPLE("ended", "--prompt", "ab", "--max-new-tokens", "40");
     assert_int_equal(printed_bytes, first - whole + 1);
 }
 
-UNIT_TEST(vocabularies_that_are_not_there_are_named) {
-    assert_refused(SAMPLE_STATUS("gpt2"), FAILED, "data/gpt2/vocabulary.sh gets it");
-    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("none")), FAILED,
-                   "/none does not exist: data/gpt2/vocabulary.sh");
-    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_write("bad", "x\n", 2)), FAILED, "bad:1");
-    assert_refused(SAMPLE_STATUS("small_gpt2", "--vocab-file", scratch_path("ranks")), FAILED,
-                   "the model has 257 tokens and the tokenizer 'gpt2' 258");
-    assert_refused(SAMPLE_STATUS("unnamed"), FAILED,
-                   "does not say which tokenizer its 257 tokens are of: give --tokenizer byte");
+UNIT_TEST(what_cannot_be_is_refused) {
+    const char *none = scratch_path("none"), *ranks = scratch_path("ranks"), *bad = scratch_put("bad", "x\n");
+    const struct {
+        int status;
+        const char *text, *checkpoint, *options[4];
+    } rows[] = {
+        {FAILED, "data/gpt2/vocabulary.sh gets it", "gpt2", {NULL}},
+        {FAILED, "/none does not exist: data/gpt2/vocabulary.sh", "gpt2", {"--vocab-file", none}},
+        {FAILED, "bad:1", "gpt2", {"--vocab-file", bad}},
+        {FAILED, "the model has 257 tokens and the tokenizer 'gpt2' 258", "small_gpt2", {"--vocab-file", ranks}},
+        {FAILED, "does not say which tokenizer its 257 tokens are of: give --tokenizer byte", "unnamed", {NULL}},
+        {FAILED,
+         "the prompt: byte 1 of the text is not UTF-8",
+         "gpt2",
+         {"--vocab-file", ranks, "--prompt", "a\xff"}},
+        {WRONG_USAGE, "are two prompts", "bytes", {"--prompt", "a", "--prompt-file", "b"}},
+        {FAILED, "cannot open ", "bytes", {"--prompt-file", none}},
+        {FAILED, "cannot read ", "bytes", {"--prompt-file", scratch_path("")}},
+        {WRONG_USAGE, "top-p", "bytes", {"--top-p", "1.5"}},
+        {WRONG_USAGE, "min-p", "bytes", {"--min-p", "-0.1"}},
+        {WRONG_USAGE, "repetition-penalty", "bytes", {"--repetition-penalty", "0"}},
+        {WRONG_USAGE, "num-samples", "bytes", {"--num-samples", "0"}},
+        {WRONG_USAGE, "batch-size", "bytes", {"--batch-size", "17"}},
+        {FAILED, "'words' is not there", "bytes", {"--tokenizer", "words"}},
+        {FAILED, "master = bf16 needs dtype = bf16", "short", {"--dtype", "fp32", "--master", "bf16"}},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const char *const *more = rows[i].options;
+        assert_failed(SAMPLE_STATUS(rows[i].checkpoint, more[0], more[1], more[2], more[3]), rows[i].status,
+                      rows[i].text);
+    }
     SAMPLE("unnamed", "--tokenizer", "byte", "--max-new-tokens", "2");
     assert_int_equal(printed_bytes, 3);
-    assert_refused(SAMPLE_STATUS("gpt2", "--vocab-file", scratch_path("ranks"), "--prompt", "a\xff"), FAILED,
-                   "the prompt: byte 1 of the text is not UTF-8");
-}
-
-UNIT_TEST(wrong_settings_are_refused) {
-    assert_refused(SAMPLE_STATUS("bytes", "--prompt", "a", "--prompt-file", "b"), WRONG_USAGE, "are two prompts");
-    assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("none")), FAILED, "cannot open ");
-    assert_refused(SAMPLE_STATUS("bytes", "--prompt-file", scratch_path("")), FAILED, "cannot read ");
-    assert_refused(SAMPLE_STATUS("bytes", "--top-p", "1.5"), WRONG_USAGE, "top-p");
-    assert_refused(SAMPLE_STATUS("bytes", "--min-p", "-0.1"), WRONG_USAGE, "min-p");
-    assert_refused(SAMPLE_STATUS("bytes", "--repetition-penalty", "0"), WRONG_USAGE, "repetition-penalty");
-    assert_refused(SAMPLE_STATUS("bytes", "--num-samples", "0"), WRONG_USAGE, "num-samples");
-    assert_refused(SAMPLE_STATUS("bytes", "--batch-size", "17"), WRONG_USAGE, "batch-size");
-    assert_refused(SAMPLE_STATUS("bytes", "--tokenizer", "words"), FAILED, "'words' is not there");
 }
 
 DEVICE_TEST_MAIN(begin, scratch_end)

@@ -1,19 +1,9 @@
 /* Named pipes in place of files: in the folders of runs, checkpoints, data and exported models, one file at a time.
  * Nobody writes to the pipe, so that a program that opened it as a file would wait for ever. Each program refuses
  * it and names it, or has no need of it. */
-#include "runtime/files/files.h"
-#include "runtime/system/error.h"
 #include "src/corpus/prepare.h"
-#include "tests/support/child.h"
-#include "tests/support/corpus.h"
-#include "tests/support/scratch.h"
+#include "tests/support/runs.h"
 #include "tests/support/tensors.h"
-#include "tests/support/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* A file of which a pipe takes the place, and the programs that are then run. */
 struct walk {
@@ -39,7 +29,7 @@ static void try_file(const struct walk *walk, const char *path, const char *name
 static int visit(void *context, const char *name) {
     struct walk *walk = context;
     struct stat status;
-    const char *path = scratch_format("%s/%s", scratch_path(walk->folder), name);
+    const char *path = scratch_path(run_path(walk->folder, name));
     if (stat(path, &status) == 0 && S_ISREG(status.st_mode)) {
         walk->files++;
         try_file(walk, path, name);
@@ -157,9 +147,7 @@ UNIT_TEST(files_that_are_named) {
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     for (size_t i = 0; i < COUNT(commands); i++) {
         const int status = command_run(&commands[i], NULL);
-        if (status <= 0 || strstr(child_message(), "/pipe: it is not a regular file") == NULL) {
-            fail_msg("hc_%s with a pipe ended with %d: %s", commands[i].words[0], status, child_message());
-        }
+        assert_refused(status, "/pipe: it is not a regular file");
     }
 }
 
@@ -169,19 +157,16 @@ static int begin(void **state) {
           "--statistics-interval", "1", "--residual", "mhc"}},
         {{"export", "--out", "@exported", "--format", "torch", "--checkpoint", "@run/ckpt-2"}},
     };
-    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
+    if (corpus_begin(state)) {
         return -1;
     }
     for (size_t i = 0; i < COUNT(made); i++) {
-        if (command_run(&made[i], NULL)) {
-            fprintf(stderr, "%s", child_message());
-            return -1;
-        }
+        assert_done(command_run(&made[i], NULL));
     }
     static const int32_t ids[16] = {1, 2, 3};
     const struct tensors_ids batch = {2, {1, 16}, ids};
     tensors_write_batch(scratch_path("batch"), batch, batch);
-    scratch_write("run/eval-a.json", "{}", 2);
+    scratch_put("run/eval-a.json", "{}");
     return 0;
 }
 

@@ -1,14 +1,8 @@
 /* What all programs have in common: --help, --version and mistakes on the command line leave no trace, and tables
  * of options are sound. */
-#include "runtime/files/files.h"
-#include "tests/support/child.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/runs.h"
 
-enum { DONE = 0, WRONG_USAGE = 2 };
+enum { DONE = 0 };
 
 static const char *const programs[] = {"hc_train",  "hc_bench",  "hc_eval",    "hc_probe",
                                        "hc_sample", "hc_export", "hc_prepare", "hc_devices"};
@@ -32,17 +26,14 @@ static void assert_said(const char *expected) {
 /* That they print at all says that no row is refused: names have underscores, and defaults are what they should. */
 UNIT_TEST(help_and_version_leave_no_trace) {
     for (size_t i = 0; i < COUNT(programs); i++) {
-        char text[64];
         assert_int_equal(run_alone(programs[i], "--version"), DONE);
-        snprintf(text, sizeof text, "%s %s\n", programs[i], HC_VERSION);
-        assert_said(text);
+        assert_said(scratch_format("%s %s\n", programs[i], HC_VERSION));
         assert_said("\nMPI            ");
         assert_int_equal(run_alone(programs[i], "--help"), DONE);
-        snprintf(text, sizeof text, "\nUsage: %s ", programs[i]);
-        assert_said(text);
+        assert_said(scratch_format("\nUsage: %s ", programs[i]));
         assert_int_equal(run_alone(programs[i], "--nonsense"), WRONG_USAGE);
-        snprintf(text, sizeof text, "%s: unknown option '--nonsense' (--help lists all)\n", programs[i]);
-        assert_string_equal(child_message(), text);
+        assert_string_equal(child_message(),
+                            scratch_format("%s: unknown option '--nonsense' (--help lists all)\n", programs[i]));
         assert_false(files_exist(scratch_path("cache")));
     }
     run_alone("hc_devices", NULL); /* what uses a device does make the folder: the check above is one */
@@ -59,14 +50,11 @@ UNIT_TEST(version_says_where_libraries_are) {
 
 UNIT_TEST(bench_takes_its_options_from_config_files) {
     /* Settings that contradict each other are refused after the config file has been taken. */
-    const char *path = scratch_write("bench.conf", "steps = 1\n", 10);
-    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
-                     WRONG_USAGE);
-    assert_non_null(strstr(child_message(), "--step-on-demand uses stdin and stdout"));
-    path = scratch_write("bench.conf", "steps = x\n", 10);
-    assert_int_equal(CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", path, "--step-on-demand", "--json", "x"),
-                     WRONG_USAGE);
-    assert_non_null(strstr(child_message(), "bench.conf:1: steps = 'x' is not a whole number"));
+#define BENCH(text)                                                                                                \
+    CHILD_RUN(HC_PROGRAMS "/hc_bench", "--config", scratch_put("bench.conf", text), "--step-on-demand", "--json",  \
+              "x")
+    assert_failed(BENCH("steps = 1\n"), WRONG_USAGE, "--step-on-demand uses stdin and stdout");
+    assert_failed(BENCH("steps = x\n"), WRONG_USAGE, "bench.conf:1: steps = 'x' is not a whole number");
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)
