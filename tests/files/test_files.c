@@ -43,7 +43,7 @@ UNIT_TEST(test_make_folder) {
     assert_int_equal(files_make_folder(scratch_path("a/b/c")), 0);
     assert_int_equal(files_make_folder("/"), 0);
     assert_int_equal(files_make_folder("."), 0);
-    const char *file = scratch_write("a/file", "x", 1);
+    const char *file = scratch_put("a/file", "x");
     assert_error(files_make_folder(file), "a/file: File exists");
     assert_int_equal(files_make_folder(scratch_path("a/file/below")), -1);
     assert_int_equal(files_make_folder(""), -1);
@@ -56,10 +56,10 @@ UNIT_TEST(test_read) {
     assert_int_equal(bytes, 3);
     assert_memory_equal(text, "a\0b", 4);
     free(text);
-    assert_int_equal(files_read(scratch_write("r", "", 0), 0, &text, &bytes), 0);
+    assert_int_equal(files_read(scratch_put("r", ""), 0, &text, &bytes), 0);
     assert_int_equal(bytes, 0);
     free(text);
-    assert_error(files_read(scratch_write("r", "1234", 4), 3, &text, &bytes), "4 bytes, more than the 3");
+    assert_error(files_read(scratch_put("r", "1234"), 3, &text, &bytes), "4 bytes, more than the 3");
     assert_error(files_read(scratch_path("none"), 3, &text, &bytes), "none: No such file");
     assert_error(files_read(scratch_path("."), 3, &text, &bytes), "a folder");
     mkfifo(scratch_path("pipe"), 0600);
@@ -69,7 +69,7 @@ UNIT_TEST(test_read) {
 UNIT_TEST(test_open) {
     char data[8] = "";
     uint64_t bytes = 0;
-    const char *path = scratch_write("places", "0123456789", 10);
+    const char *path = scratch_put("places", "0123456789");
     const int descriptor = files_open(path, "the places", &bytes);
     assert_true(descriptor >= 0);
     assert_int_equal(bytes, 10);
@@ -107,7 +107,7 @@ UNIT_TEST(test_read_stream) {
     assert_int_equal(bytes, 4);
     assert_string_equal(text, "text");
     free(text);
-    assert_int_equal(files_read_stream(scratch_write("r", "1234", 4), 3, &text, &bytes), -1);
+    assert_int_equal(files_read_stream(scratch_put("r", "1234"), 3, &text, &bytes), -1);
     assert_null(text);
     assert_error_text("more than the 3 bytes");
     assert_error(files_read_stream(scratch_path("."), 3, &text, &bytes), "Is a directory");
@@ -147,17 +147,15 @@ static void assert_link(const char *name) {
 }
 
 UNIT_TEST(test_write_through_links) {
-    assert_int_equal(files_make_folder(scratch_path("linked/real")), 0);
-    scratch_write("linked/real/f", "old", 3);
+    static const char *const ways[] = {"linked/folder/f", "linked/file", "linked/twice"};
+    scratch_put("linked/real/f", "old");
     assert_int_equal(symlink("real", scratch_path("linked/folder")), 0);
     assert_int_equal(symlink("real/f", scratch_path("linked/file")), 0);
     assert_int_equal(symlink("file", scratch_path("linked/twice")), 0);
-    assert_int_equal(files_write(scratch_path("linked/folder/f"), "one", 3), 0);
-    assert_content(scratch_path("linked/real/f"), "one");
-    assert_int_equal(files_write(scratch_path("linked/file"), "two", 3), 0);
-    assert_content(scratch_path("linked/real/f"), "two");
-    assert_int_equal(files_write(scratch_path("linked/twice"), "three", 5), 0);
-    assert_content(scratch_path("linked/real/f"), "three");
+    for (size_t i = 0; i < COUNT(ways); i++) {
+        assert_int_equal(files_write(scratch_path(ways[i]), ways[i], strlen(ways[i])), 0);
+        assert_content(scratch_path("linked/real/f"), ways[i]);
+    }
     assert_link("linked/folder");
     assert_link("linked/file");
     assert_link("linked/twice");
@@ -184,26 +182,9 @@ UNIT_TEST(test_failed_writes_leave_the_old_file) {
     assert_int_equal(scratch_entries(scratch_path("full")), 1);
 }
 
-UNIT_TEST(test_descriptors) {
-    char data[8] = "";
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    assert_int_equal(files_write_all(ends[1], "one", 3), 0);
-    assert_int_equal(files_read_all(ends[0], data, 2, -1), 2);
-    assert_int_equal(files_write_all(ends[1], "two", 3), 0);
-    close(ends[1]);
-    assert_int_equal(files_read_all(ends[0], data + 2, 6, -1), 4);
-    assert_string_equal(data, "onetwo");
-    assert_int_equal(files_read_all(ends[0], data, 1, -1), 0);
-    close(ends[0]);
-    assert_int_equal(files_read_all(ends[0], data, 1, -1), -1);
-    assert_int_equal(files_write_all(ends[1], data, 1), -1);
-}
-
 UNIT_TEST(test_replace) {
     char *temporary;
-    assert_int_equal(files_make_folder(scratch_path("replace")), 0);
-    const char *path = scratch_write("replace/f", "old", 3);
+    const char *path = scratch_put("replace/f", "old");
     for (int whole = 0; whole <= 1; whole++) {
         assert_int_equal(files_stage_begin(path, false, &temporary), 0);
         FILE *file = fopen(temporary, "w");
@@ -255,8 +236,7 @@ UNIT_TEST(test_stage) {
 }
 
 UNIT_TEST(test_stage_through_links) {
-    assert_int_equal(files_make_folder(scratch_path("aside/real")), 0);
-    scratch_write("aside/real/old", "old", 3);
+    scratch_put("aside/real/old", "old");
     assert_int_equal(symlink("real", scratch_path("aside/link")), 0);
     const char *path = scratch_path("aside/link");
     assert_int_equal(files_stage_end(path, fill_stage(path, "first"), 0), 0);
@@ -274,8 +254,7 @@ UNIT_TEST(test_stage_through_links) {
 }
 
 UNIT_TEST(test_stage_over_a_file) {
-    assert_int_equal(files_make_folder(scratch_path("over")), 0);
-    const char *path = scratch_write("over/ckpt", "file", 4);
+    const char *path = scratch_put("over/ckpt", "file");
     assert_error(files_stage_end(path, fill_stage(path, "x"), 0), "over/ckpt");
     assert_content(path, "file");
     assert_int_equal(scratch_entries(scratch_path("over")), 1);
@@ -290,11 +269,11 @@ UNIT_TEST(test_move_into) {
     static const char *const names[] = {"a", "b", NULL}, *const old[] = {"older", "nowhere", NULL};
     const char *folder = scratch_path("into"), *from = scratch_path("into/.set");
     assert_int_equal(files_make_folder(from), 0);
-    scratch_write("into/a", "old", 3);
-    scratch_write("into/b", "old", 3);
-    scratch_write("into/other", "kept", 4);
-    scratch_write("into/.set/a", "new", 3);
-    scratch_write("into/.set/b", "new", 3);
+    scratch_put("into/a", "old");
+    scratch_put("into/b", "old");
+    scratch_put("into/other", "kept");
+    scratch_put("into/.set/a", "new");
+    scratch_put("into/.set/b", "new");
     assert_int_equal(files_move_into(folder, from, names, NULL), 0);
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "new");
@@ -303,19 +282,19 @@ UNIT_TEST(test_move_into) {
     /* after all, or some of them, were moved */
     assert_int_equal(files_move_into(folder, from, names, NULL), 0);
     assert_content(scratch_path("into/b"), "new");
-    scratch_write("into/.set/b", "newer", 5);
-    scratch_write("into/older", "old", 3);
+    scratch_put("into/.set/b", "newer");
+    scratch_put("into/older", "old");
     assert_int_equal(files_move_into(folder, from, names, old), 0);
     assert_content(scratch_path("into/b"), "newer");
     assert_false(files_exist(scratch_path("into/older")));
     /* a name that is nowhere, or is a folder: nothing is touched */
     static const char *const more[] = {"a", "c", "b", NULL};
-    scratch_write("into/.set/a", "last", 4);
+    scratch_put("into/.set/a", "last");
     assert_error(files_move_into(folder, from, more, NULL), "into/c into place: No such file");
     assert_int_equal(files_make_folder(scratch_path("into/c")), 0);
     assert_error(files_move_into(folder, from, more, NULL), "into/c: it is a folder");
     static const char *const folders[] = {"other", "c", NULL};
-    scratch_write("into/.set/b", "last", 4);
+    scratch_put("into/.set/b", "last");
     assert_error(files_move_into(folder, from, names, folders), "into/c: it is not a regular file");
     assert_content(scratch_path("into/a"), "new");
     assert_content(scratch_path("into/b"), "newer");
@@ -343,7 +322,7 @@ static void make_old(const char *path) {
 
 /* Somebody else's file, however old, whose name is that of a temporary file but for its form or identity. */
 static void leave_foreign(const char *name) {
-    make_old(scratch_write(scratch_format("clean/%s", name), "", 0));
+    make_old(scratch_put(scratch_format("clean/%s", name), ""));
 }
 
 /* The name that is left of a temporary folder of "ckpt-1", but of another machine, boot or container. */
@@ -394,9 +373,8 @@ UNIT_TEST(test_clean) {
 }
 
 UNIT_TEST(test_remove) {
-    assert_int_equal(files_make_folder(scratch_path("old/deep")), 0);
-    scratch_write("old/deep/file", "x", 1);
-    const char *kept = scratch_write("kept", "kept", 4), *link = scratch_path("link-to-kept");
+    scratch_put("old/deep/file", "x");
+    const char *kept = scratch_put("kept", "kept"), *link = scratch_path("link-to-kept");
     assert_int_equal(symlink(kept, link), 0);
     assert_int_equal(files_remove(link), 0);
     assert_content(kept, "kept");
@@ -408,8 +386,8 @@ UNIT_TEST(test_remove) {
 
 UNIT_TEST(test_remove_folder) {
     assert_int_equal(files_make_folder(scratch_path("gone/deep/er")), 0);
-    scratch_write("gone/deep/file", "x", 1);
-    scratch_write("outside", "kept", 4);
+    scratch_put("gone/deep/file", "x");
+    scratch_put("outside", "kept");
     assert_int_equal(symlink(scratch_path("outside"), scratch_path("gone/link")), 0);
     assert_int_equal(symlink(scratch_path("."), scratch_path("gone/folder-link")), 0);
     assert_int_equal(files_remove_folder(scratch_path("gone/folder-link")), -1);
@@ -423,10 +401,9 @@ UNIT_TEST(test_remove_folder) {
 UNIT_TEST(test_discard_members) {
     static const char *const names[] = {"a", "b", "c", NULL};
     const char *parent = scratch_path("discards");
-    assert_int_equal(files_make_folder(scratch_path("discards/one")), 0);
-    const char *file = scratch_write("discards/file", "kept", 4);
-    scratch_write("discards/one/a", "x", 1);
-    scratch_write("discards/one/c", "x", 1);
+    const char *file = scratch_put("discards/file", "kept");
+    scratch_put("discards/one/a", "x");
+    scratch_put("discards/one/c", "x");
     assert_int_equal(files_has_others(scratch_path("discards/one"), names), 0);
     assert_int_equal(files_discard_members(scratch_path("discards/one"), names), 0);
     assert_int_equal(scratch_entries(parent), 1);
@@ -436,8 +413,8 @@ UNIT_TEST(test_discard_members) {
 
     /* A folder, a link and a file of another name stay, and so the folder that they are in. */
     assert_int_equal(files_make_folder(scratch_path("discards/archive/b")), 0);
-    scratch_write("discards/archive/a", "x", 1);
-    scratch_write("discards/archive/notes", "mine", 4);
+    scratch_put("discards/archive/a", "x");
+    scratch_put("discards/archive/notes", "mine");
     assert_int_equal(symlink("../file", scratch_path("discards/archive/c")), 0);
     assert_int_equal(symlink("archive", scratch_path("discards/link")), 0);
     assert_int_equal(files_discard_members(scratch_path("discards/link"), names), -1);
@@ -459,10 +436,10 @@ static int count_name(void *context, const char *name) {
 UNIT_TEST(test_each) {
     unsigned count = 0;
     assert_int_equal(files_make_folder(scratch_path("each/.hidden")), 0);
-    scratch_write("each/a", "", 0);
+    scratch_put("each/a", "");
     assert_int_equal(files_each(scratch_path("each"), count_name, &count), 0);
     assert_int_equal(count, 2);
-    scratch_write("each/stop", "", 0);
+    scratch_put("each/stop", "");
     assert_int_equal(files_each(scratch_path("each"), count_name, &count), 7);
     assert_error(files_each(scratch_path("each/a"), count_name, &count), "each/a: Not a directory");
 }
@@ -473,7 +450,7 @@ UNIT_TEST(test_exist) {
     assert_int_equal(symlink("circle", circle), 0);
     assert_true(files_exist(circle));
     assert_false(files_exist(scratch_path("no/such")));
-    assert_false(files_exist(path_of("%s/below", scratch_write("plain", "", 0)).text));
+    assert_false(files_exist(path_of("%s/below", scratch_put("plain", "")).text));
     assert_true(files_exist(scratch_path("plain")));
 }
 

@@ -190,7 +190,7 @@ UNIT_TEST(test_byte_order_mark) {
 UNIT_TEST(test_examine) {
     struct input_status status;
     struct input *input;
-    assert_int_equal(input_examine(scratch_write("seen", "abc", 3), &status), 0);
+    assert_int_equal(input_examine(scratch_put("seen", "abc"), &status), 0);
     assert_true(status.regular && status.bytes == 3 && status.modified > 0);
     assert_error(input_examine(scratch_path("missing"), &status), "No such file");
     assert_error(input_open(scratch_path("."), -1, &input), "it is a folder");

@@ -97,7 +97,7 @@ UNIT_TEST(test_types) {
 
 static void refused_by(int result, const char *content, const char *expected) {
     json_t *json = (json_t *)1;
-    assert_int_equal(json_file_read(scratch_write("bad.json", content, strlen(content)), 20, &json), result);
+    assert_int_equal(json_file_read(scratch_put("bad.json", content), 20, &json), result);
     assert_null(json);
     if (strstr(error_text(), expected) == NULL) {
         fail_msg("'%s' is not in '%s'", expected, error_text());

@@ -136,8 +136,8 @@ UNIT_TEST(test_hostile_files) {
     static const unsigned char beyond[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     static const unsigned char zero[8] = {0};
     refused(scratch_path("missing"), "No such file");
-    refused(scratch_write("f", "", 0), "only 0 bytes");
-    refused(scratch_write("f", "1234567", 7), "only 7 bytes");
+    refused(scratch_put("f", ""), "only 0 bytes");
+    refused(scratch_put("f", "1234567"), "only 7 bytes");
     refused(scratch_write("f", zero, 8), "does not fit");
     refused(scratch_write("f", largest, 16), "at most 100000000 are allowed");
     refused(scratch_write("f", too_large, 16), "at most 100000000 are allowed");

@@ -76,7 +76,7 @@ UNIT_TEST(test_meta) {
     scratch_write("train.bin", "\1\0\0\0\2\0\0\0", 8);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct token_file *file;
-        scratch_write("meta.json", cases[i].meta, strlen(cases[i].meta));
+        scratch_put("meta.json", cases[i].meta);
         const int status = token_file_open_split(scratch_path("."), SPLIT_TRAIN, &file);
         if (cases[i].error) {
             assert_error(status, cases[i].error);
@@ -120,9 +120,9 @@ static void refused(const char *path, const char *expected) {
 
 UNIT_TEST(test_refused_files) {
     refused(scratch_path("missing.bin"), "No such file");
-    refused(scratch_write("empty.bin", "", 0), "empty");
-    refused(scratch_write("odd.bin", "abc", 3), "odd size");
-    refused_as(4, scratch_write("even.bin", "abcdef", 6), "a wrong size (6 bytes), but tokens are 32-bit numbers");
+    refused(scratch_put("empty.bin", ""), "empty");
+    refused(scratch_put("odd.bin", "abc"), "odd size");
+    refused_as(4, scratch_put("even.bin", "abcdef"), "a wrong size (6 bytes), but tokens are 32-bit numbers");
     refused(scratch_path("."), "folder");
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
     refused(scratch_path("pipe"), "not a regular file");
@@ -130,7 +130,7 @@ UNIT_TEST(test_refused_files) {
 
 UNIT_TEST(test_link_is_followed) {
     struct token_file *file;
-    assert_int_equal(symlink(scratch_write("target.bin", "ab", 2), scratch_path("link.bin")), 0);
+    assert_int_equal(symlink(scratch_put("target.bin", "ab"), scratch_path("link.bin")), 0);
     assert_int_equal(token_file_open(scratch_path("link.bin"), 2, &file), 0);
     token_file_close(file);
 }

@@ -45,27 +45,6 @@ UNIT_TEST(all_tokens_have_their_probability) {
     assert_int_equal(choose(four, 4, settings_of(0.5, 0, 1.0), 21.1 / 30.0), 3);
 }
 
-UNIT_TEST(top_k_keeps_the_likeliest) {
-    for (int i = 0; i < 100; i++) {
-        const double uniform = i / 100.0;
-        assert_int_equal(choose(four, 4, settings_of(1.0, 1, 1.0), uniform), 2);
-        assert_int_equal(choose(four, 4, settings_of(1.0, 2, 1.0), uniform), uniform < 4.0 / 7.0 ? 2 : 3);
-    }
-}
-
-UNIT_TEST(top_p_keeps_the_fewest_that_have_it) {
-    for (int i = 0; i < 100; i++) {
-        const double uniform = i / 100.0;
-        assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.0), uniform), 2);
-        assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.39), uniform), 2);
-        assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.41), uniform), uniform < 4.0 / 7.0 ? 2 : 3);
-        /* of the three likeliest token 2 has 4/9 */
-        assert_int_equal(choose(four, 4, settings_of(1.0, 3, 0.44), uniform), 2);
-        assert_int_equal(choose(four, 4, settings_of(1.0, 3, 0.45), uniform), uniform < 4.0 / 7.0 ? 2 : 3);
-    }
-    assert_int_equal(choose(four, 4, settings_of(1.0, 0, 0.95), 0.95), 0);
-}
-
 UNIT_TEST(min_p_keeps_what_is_likely_beside_the_likeliest) {
     for (int i = 0; i < 100; i++) {
         const double uniform = i / 100.0;
@@ -138,9 +117,10 @@ static int32_t choose_plainly(const float *logits, size_t count, struct choice_s
 }
 
 UNIT_TEST(choices_are_those_of_a_plain_one) {
-    static const struct choice_settings cases[] = {{1.0, 200, 1.0, 0.0},  {0.8, 0, 0.9, 0.0}, {1.3, 0, 0.999, 0.0},
-                                                   {1.0, 50, 0.5, 0.0},   {2.0, 1, 0.9, 0.0}, {0.1, 0, 0.95, 0.0},
-                                                   {1.0, 50256, 1.0, 0.0}};
+    static const struct choice_settings cases[] = {{1.0, 200, 1.0, 0.0},   {0.8, 0, 0.9, 0.0}, {1.3, 0, 0.999, 0.0},
+                                                   {1.0, 50, 0.5, 0.0},    {2.0, 1, 0.9, 0.0}, {0.1, 0, 0.95, 0.0},
+                                                   {1.0, 50256, 1.0, 0.0}, {1.0, 2, 1.0, 0.0}, {1.0, 0, 0.0, 0.0},
+                                                   {1.0, 3, 0.45, 0.0}};
     const size_t counts[] = {1, 2, 3, 256, 50257};
     float *logits = malloc(50257 * sizeof *logits);
     for (size_t c = 0; c < COUNT(counts); c++) {

@@ -1,6 +1,7 @@
 /* --dtype auto in whole programs, on GPUs played by tests/support/faulty_opencl.c: what is chosen, said and kept.
  */
 #include "tests/support/runs.h"
+#include "tests/support/tensors.h"
 
 #define ON_NO_GPU     NULL
 #define OF_CHECKPOINT "--checkpoint", scratch_path("gpu/ckpt-3") /* of the first test */
@@ -8,10 +9,8 @@
 /* Runs a program on a GPU that says it is one ("matrix-cores", "no-matrix-cores", see faulty_opencl.c), or on PoCL
  * as it is. */
 static int run_on(const char *gpu, const char *const *arguments) {
-    char preload[512], kind[64];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
-    snprintf(kind, sizeof kind, "HC_GPU=%s", gpu ? gpu : "");
-    const char *const environment[] = {kind, preload, NULL};
+    const char *const environment[] = {scratch_format("HC_GPU=%s", gpu ? gpu : ""), "LD_PRELOAD=" HC_PRELOADED,
+                                       NULL};
     const struct child_setup setup = {.output = scratch_path("said"), .environment = gpu ? environment : NULL};
     return child_finish(child_start_with(&setup, arguments));
 }
@@ -84,12 +83,10 @@ UNIT_TEST(cpu_takes_fp32_and_its_run_keeps_it) {
 /* A run that says nothing of its type is from before there was a choice. */
 UNIT_TEST(run_without_a_type_is_in_fp32) {
     assert_done(TRAIN_ON(ON_NO_GPU, "old", "--max-iters", "1"));
-    size_t bytes;
-    char *text = scratch_text(scratch_path("old/ckpt-1/state.json"), &bytes);
-    char *line = strstr(text, "\\ndtype = ");
+    char *text = scratch_text(scratch_path("old/ckpt-1/state.json"), NULL), *line = strstr(text, "\\ndtype = ");
     assert_non_null(line);
     line[strlen("\\n")] = '#'; /* a comment */
-    scratch_write("old/ckpt-1/state.json", text, bytes);
+    scratch_put("old/ckpt-1/state.json", text);
     assert_int_equal(unlink(scratch_path("old/settings.conf")), 0);
     assert_done(TRAIN_ON("matrix-cores", "old", "--init-from", "resume", "--plan-only"));
     assert_printed("GEMMs by cblas", true);
@@ -157,15 +154,9 @@ UNIT_TEST(other_programs_say_it_beside_their_data) {
 
 /* What others compare with is in fp32 unless it is told otherwise. */
 UNIT_TEST(hc_probe_asks_to_be_told) {
-    const char header[] = "{\"x\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[0,16]},"
-                          "\"y\":{\"dtype\":\"I32\",\"shape\":[1,4],\"data_offsets\":[16,32]}}";
-    const uint64_t length = sizeof header - 1;
-    const int32_t tokens[8] = {1, 2, 3, 4, 2, 3, 4, 5};
-    char file[512];
-    memcpy(file, &length, sizeof length);
-    memcpy(file + sizeof length, header, length);
-    memcpy(file + sizeof length + length, tokens, sizeof tokens);
-    const char *batch = scratch_write("batch", file, sizeof length + length + sizeof tokens);
+    const struct tensors_ids tokens = {2, {1, 4}, (int32_t[]){1, 2, 3, 4}};
+    const char *batch = scratch_path("batch");
+    tensors_write_batch(batch, tokens, tokens);
 #define PROBE(gpu, ...)                                                                                            \
     RUN_ON(gpu, HC_PROGRAMS "/hc_probe", OF_CHECKPOINT, "--batch", batch, "--out", scratch_path("probe"),          \
            "--no-grad", ##__VA_ARGS__)
@@ -186,13 +177,11 @@ UNIT_TEST(hc_devices_says_which_gpu_is_whose) {
 
 /* Rank 0 is on PoCL as it is, rank 1 on a GPU, or the other way round. */
 UNIT_TEST(ranks_take_what_all_can_do) {
-    char preload[512];
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", HC_PRELOADED);
 #define PLANNED                                                                                                    \
     TRAIN_PROGRAM, "--config", scratch_path("tiny.conf"), "--data-dir", scratch_path("data"), "--out-dir",         \
         scratch_path("ranks"), "--gradient-accumulation-steps", "2", "--plan-only"
 #define ON_CPU PLANNED, "--device", "pocl"
-#define ON_GPU "env", preload, "HC_GPU=matrix-cores", PLANNED, "--device", "gpu"
+#define ON_GPU "env", "LD_PRELOAD=" HC_PRELOADED, "HC_GPU=matrix-cores", PLANNED, "--device", "gpu"
     assert_done(CHILD_RUN(BY_RANK, ON_CPU, ",", ON_GPU));
     assert_printed("dtype    fp32: ", true);
     assert_printed("warning  all ranks work in fp32 because of rank 0 on ", true);
