@@ -12,9 +12,8 @@ RUN_TEST(weights_that_training_made_worse_are_kept) {
 }
 
 RUN_TEST(failing_best_checkpoint_does_not_cost_the_run) {
-    assert_int_equal(files_make_folder(scratch_path("no-best")), 0);
     assert_done(TRAIN("no-best", "--max-iters", "2"));
-    scratch_write("no-best/ckpt-best", "", 0);
+    scratch_put("no-best/ckpt-best", "");
     assert_failed(RESUME("no-best", "--max-iters", "20", "--eval-interval", "4", "--eval-iters", "1",
                          "--checkpoint-interval", "1000"),
                   1, "something of this name that is not a folder");
@@ -34,21 +33,14 @@ RUN_TEST(best_weights_of_a_later_iteration_stay) {
     assert_int_equal(files_remove_folder(scratch_path("later-best/ckpt-15")), 0);
     assert_done(TRAIN("later-best", "--max-iters", "6", "--init-from", "resume", "--eval-interval", "15",
                       "--eval-iters", "2"));
-    json_t *best = read_json("later-best/ckpt-best/state.json"), *saved = read_json("later-best/ckpt-6/state.json");
-    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 15);
-    assert_int_equal(json_integer_value(json_object_get(saved, "best_iteration")), 15);
-    json_object_set_new(json_object_get(best, "data"), "val", json_string("another"));
-    assert_int_equal(json_dump_file(best, scratch_path("later-best/ckpt-best/state.json"), 0), 0);
-    assert_int_equal(json_object_set_new(saved, "best_iteration", json_integer(-1)), 0);
-    assert_int_equal(json_object_set_new(saved, "best_val_loss", json_null()), 0);
-    assert_int_equal(json_dump_file(saved, scratch_path("later-best/ckpt-6/state.json"), 0), 0);
-    json_decref(best);
-    json_decref(saved);
+    assert_int_equal(saved_integer("later-best/ckpt-best/state.json", "iteration"), 15);
+    assert_int_equal(saved_integer("later-best/ckpt-6/state.json", "best_iteration"), 15);
+    set_in_json("later-best/ckpt-best/state.json", "data.val", json_string("another"));
+    set_in_json("later-best/ckpt-6/state.json", "best_iteration", json_integer(-1));
+    set_in_json("later-best/ckpt-6/state.json", "best_val_loss", json_null());
     assert_done(TRAIN("later-best", "--max-iters", "7", "--init-from", "resume", "--eval-interval", "15",
                       "--eval-iters", "2"));
-    best = read_json("later-best/ckpt-best/state.json");
-    assert_int_equal(json_integer_value(json_object_get(best, "iteration")), 7);
-    json_decref(best);
+    assert_int_equal(saved_integer("later-best/ckpt-best/state.json", "iteration"), 7);
 }
 
 /* Losses on val.bin compare as long as it is the same file. */
@@ -85,10 +77,7 @@ RUN_TEST(best_loss_on_the_whole_split_outlives_another_batch_size) {
 /* As after a kill between two renames, where a file system cannot replace a folder in one step. */
 RUN_TEST(best_weights_that_are_gone_are_replaced) {
     assert_done(TRAIN("best-gone", "--max-iters", "4", "--eval-interval", "100", "--eval-iters", "2"));
-    json_t *saved = read_json("best-gone/ckpt-4/state.json");
-    json_object_set_new(saved, "best_val_loss", json_real(0.001));
-    assert_int_equal(json_dump_file(saved, scratch_path("best-gone/ckpt-4/state.json"), 0), 0);
-    json_decref(saved);
+    set_in_json("best-gone/ckpt-4/state.json", "best_val_loss", json_real(0.001));
     assert_done(RESUME("best-gone", "--max-iters", "5"));
     assert_int_equal(saved_integer("best-gone/ckpt-best/state.json", "iteration"), 4);
     assert_int_equal(files_remove_folder(scratch_path("best-gone/ckpt-best")), 0);
@@ -99,7 +88,7 @@ RUN_TEST(best_weights_that_are_gone_are_replaced) {
 /* An evaluation that is made up for changes what the checkpoint says and nothing else in its folder. */
 RUN_TEST(made_up_evaluation_leaves_the_checkpoint_alone) {
     assert_done(TRAIN("noted", "--max-iters", "2"));
-    scratch_write("noted/ckpt-2/notes.txt", "mine", 4);
+    scratch_put("noted/ckpt-2/notes.txt", "mine");
     assert_done(RESUME("noted", "--max-iters", "2", "--eval-interval", "2", "--eval-iters", "1"));
     assert_int_equal(saved_integer("noted/ckpt-2/state.json", "evaluated_at"), 2);
     assert_true(has("noted", "ckpt-2/notes.txt"));

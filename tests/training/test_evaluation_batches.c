@@ -15,8 +15,7 @@ static struct losses evaluated(const char *run, const char *seed, const char *it
                       "--eval-iters", iterations, "--eval-batches", batches));
     json_t *lines = metrics(run);
     const json_t *line = json_array_get(lines, 0);
-    const struct losses losses = {json_number_value(json_object_get(line, "train_loss")),
-                                  json_number_value(json_object_get(line, "val_loss"))};
+    const struct losses losses = {number_in(line, "train_loss"), number_in(line, "val_loss")};
     json_decref(lines);
     assert_true(losses.train > 0.0 && losses.val > 0.0);
     return losses;
@@ -27,8 +26,8 @@ static double scored(const char *iterations, const char *seed) {
     assert_done(CHILD_RUN(eval_program, "--checkpoint", scratch_path("source/ckpt-2"), "--device", "pocl", "--data",
                           scratch_path("data"), "--batch-size", "4", "--eval-iters", iterations, "--seed", seed,
                           "--json", scratch_path("score.json")));
-    json_t *figures = json_load_file(scratch_path("score.json"), 0, NULL);
-    const double loss = json_number_value(json_object_get(figures, "loss"));
+    json_t *figures = read_json("score.json");
+    const double loss = number_in(figures, "loss");
     json_decref(figures);
     return loss;
 }
@@ -60,21 +59,18 @@ UNIT_TEST(places_may_depend_on_the_seed) {
 UNIT_TEST(a_small_split_is_scored_whole) {
     assert_true(evaluated("auto-3", "1", "3", "auto").val == evaluated("fixed-3", "1", "3", "sampled").val);
     assert_true(evaluated("auto-10", "1", "10", "auto").val == evaluated("fixed-10", "1", "10", "whole").val);
-    assert_non_null(strstr(child_message(), "of val.bin"));
+    assert_says("of val.bin");
 }
 
 /* Removes the line of the setting from a file of settings, or from the text in state.json, where lines end in "\n".
  */
 static void forget_setting(const char *name, const char *end) {
-    char *text = NULL;
-    size_t bytes = 0;
-    assert_int_equal(files_read(scratch_path(name), 1 << 20, &text, &bytes), 0);
+    char *text = scratch_text(scratch_path(name), NULL);
     char *line = strstr(text, "eval_batches = "), *next = line ? strstr(line, end) : NULL;
     assert_non_null(next);
     next += strlen(end);
     memmove(line, next, strlen(next) + 1);
-    scratch_write(name, text, strlen(text));
-    free(text);
+    scratch_put(name, text);
 }
 
 UNIT_TEST(older_runs_go_on_as_they_were) {
@@ -92,18 +88,15 @@ UNIT_TEST(older_runs_go_on_as_they_were) {
  */
 UNIT_TEST(best_loss_is_of_the_same_tokens) {
     assert_done(TRAIN("best", "--max-iters", "2", "--eval-iters", "3", "--eval-batches", "sampled"));
-    json_t *saved = json_load_file(scratch_path("best/ckpt-2/state.json"), 0, NULL);
-    json_object_set_new(saved, "best_val_loss", json_real(0.001));
-    assert_int_equal(json_dump_file(saved, scratch_path("best/ckpt-2/state.json"), 0), 0);
-    json_decref(saved);
+    set_in_json("best/ckpt-2/state.json", "best_val_loss", json_real(0.001));
     assert_done(TRAIN("best", "--init-from", "resume", "--max-iters", "4", "--eval-iters", "3"));
-    saved = json_load_file(scratch_path("best/ckpt-4/state.json"), 0, NULL);
+    json_t *saved = read_json("best/ckpt-4/state.json");
     assert_true(json_number_value(json_object_get(saved, "best_val_loss")) == 0.001);
     json_decref(saved);
     assert_done(
         TRAIN("best", "--init-from", "resume", "--max-iters", "6", "--eval-iters", "3", "--eval-batches", "whole"));
-    assert_non_null(strstr(child_message(), "other tokens than before"));
-    saved = json_load_file(scratch_path("best/ckpt-6/state.json"), 0, NULL);
+    assert_says("other tokens than before");
+    saved = read_json("best/ckpt-6/state.json");
     assert_true(json_number_value(json_object_get(saved, "best_val_loss")) > 1.0);
     assert_int_equal(json_integer_value(json_object_get(saved, "best_iteration")), 6);
     json_decref(saved);

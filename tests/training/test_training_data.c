@@ -96,7 +96,6 @@ static void make_data(const char *folder, unsigned token_bytes, uint32_t vocab_s
     static const char *const names[] = {"train.bin", "val.bin"};
     const int length =
         snprintf(meta, sizeof meta, "{\"vocab_size\": %u, \"token_bytes\": %u}", vocab_size, token_bytes);
-    assert_int_equal(files_make_folder(scratch_path(folder)), 0);
     scratch_write(scratch_format("%s/meta.json", folder), meta, (size_t)length);
     for (size_t i = 0; i < 2; i++) {
         write_tokens(names[i], token_bytes, vocab_size);
@@ -188,7 +187,7 @@ RUN_TEST(two_and_four_bytes_are_the_same) {
 }
 
 static void write_meta(const char *text) {
-    scratch_write("wrong/meta.json", text, strlen(text));
+    scratch_put("wrong/meta.json", text);
 }
 
 RUN_TEST(wrong_files) {
@@ -200,7 +199,7 @@ RUN_TEST(wrong_files) {
     write_meta("{\"vocab_size\": 70000}");
     assert_failed(TRAIN("unsaid", TRAIN_ON("wrong")), FAILED, "say so with \"token_bytes\": 4");
     write_meta("{\"vocab_size\": 70000, \"token_bytes\": 4}");
-    scratch_write("wrong/train.bin", "123456", 6);
+    scratch_put("wrong/train.bin", "123456");
     assert_failed(TRAIN("cut", TRAIN_ON("wrong")), FAILED, "wrong/train.bin has a wrong size (6 bytes)");
 }
 
