@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import tempfile
+import unittest
 from pathlib import Path
 
 import hctrain
@@ -44,3 +45,12 @@ def make_run(folder: Path, lines, name="metrics.jsonl") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines))
     return folder
+
+
+class InFolder(unittest.TestCase):
+    """Tests with a folder of their own."""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)

@@ -34,31 +34,6 @@ class Trained(unittest.TestCase):
         with self.assertRaises(KeyError):
             weights["absent"]
 
-    def test_numbers(self):
-        """The logits of hc_probe are the streams at the top times these weights: rc has one stream."""
-        run = hctrain.train(small.SETTINGS, residual="rc", n_streams=1, data_dir=small.data(), out_dir=small.scratch() / "rc", max_iters=2)
-        weights = hctrain.read_checkpoint(run.checkpoints[-1]).weights
-        found = hctrain.probe(run.checkpoints[-1], [[65, 66, 67]], logits=True, device="pocl", dtype="fp32")
-        embedded = weights["transformer.wte.weight"][[65, 66, 67]] + weights["transformer.wpe.weight"][:3]
-        logits = self.forward(weights, embedded.astype(np.float64))
-        np.testing.assert_allclose(found["logits"][0], logits, atol=1e-4)
-
-    @staticmethod
-    def forward(weights, x):
-        """The model in float64: two layers of attention with two heads and MLPs, without biases."""
-        def norm(x, gain):
-            return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * weights[gain]
-
-        for layer in range(2):
-            of = f"transformer.h.{layer}."
-            q, k, v = (norm(x, of + "ln_1.weight") @ weights[of + "attn.c_attn.weight"].T.astype(np.float64)).reshape(-1, 3, 2, 8).transpose(1, 2, 0, 3)
-            scores = np.where(np.tril(np.ones((len(x), len(x)))), q @ k.transpose(0, 2, 1) / np.sqrt(8), -np.inf)
-            shares = np.exp(scores - scores.max(-1, keepdims=True))
-            x = x + ((shares / shares.sum(-1, keepdims=True)) @ v).transpose(1, 0, 2).reshape(len(x), -1) @ weights[of + "attn.c_proj.weight"].T
-            hidden = norm(x, of + "ln_2.weight") @ weights[of + "mlp.c_fc.weight"].T
-            x = x + gelu(hidden) @ weights[of + "mlp.c_proj.weight"].T
-        return norm(x, "transformer.ln_f.weight") @ weights["transformer.wte.weight"].T
-
     def test_weights_alone(self):
         checkpoint = hctrain.read_checkpoint(small.run().best_checkpoint)
         self.assertIsNone(checkpoint.optimizer)
@@ -84,16 +59,10 @@ class Trained(unittest.TestCase):
             np.testing.assert_array_equal(checkpoint.weights["transformer.wte.weight"], before)
 
 
-def gelu(x):
-    from math import erf
-    return 0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2)))
-
-
-class Written(unittest.TestCase):
+class Written(small.InFolder):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.path = Path(scratch.name, "a.safetensors")
+        super().setUp()
+        self.path = self.folder / "a.safetensors"
 
     def tensors(self, header, data=b""):
         self.path.write_bytes(safetensors(header, data))

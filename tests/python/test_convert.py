@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -140,12 +139,7 @@ def s2hc(kind):
     return {"_orig_mod." + name: array for name, array in with_connections(draw(2, shapes), kind, copies).items()}
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
-
+class Case(small.InFolder):
     def write(self, name, weights, config=None):
         folder = self.folder / name
         folder.mkdir()

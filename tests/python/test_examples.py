@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -60,11 +59,10 @@ class MlflowClient:
 """
 
 
-class Examples(unittest.TestCase):
+class Examples(small.InFolder):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder, self.store = Path(scratch.name), Path(scratch.name, "kept")
+        super().setUp()
+        self.store = self.folder / "kept"
         for name, text in (("store", STORE), ("wandb", WANDB), ("mlflow", MLFLOW)):
             (self.folder / f"{name}.py").write_text(text)
         small.make_run(self.folder / "run", LINES[:3])

@@ -19,12 +19,7 @@ import small
 STEPS = [{"iter": i, "loss": 5.0 - i} for i in range(6)]
 
 
-class Folder(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
-
+class Folder(small.InFolder):
     def run_of(self, *lines, name="metrics.jsonl", settings=b"max_iters = 6\n"):
         small.make_run(self.folder, lines, name)
         (self.folder / "settings.conf").write_bytes(settings)

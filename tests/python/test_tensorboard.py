@@ -1,6 +1,5 @@
 """What hctrain.tensorboard hands to the package tensorboard, which is not needed here: a class stands for its writer."""
 import sys
-import tempfile
 import types
 import unittest
 from pathlib import Path
@@ -34,11 +33,10 @@ def write(folder, **options):
         return tensorboard.write_events(folder, **options)
 
 
-class Events(unittest.TestCase):
+class Events(small.InFolder):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name, "run")
+        super().setUp()
+        self.folder /= "run"
 
     def test_run(self):
         """Every step's loss, the evaluations' in another folder under the same tag, and statistics of H_res; written anew the second time."""

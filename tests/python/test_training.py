@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import unittest
@@ -19,11 +18,10 @@ import small
 LONG = {**small.SETTINGS, "max_iters": 5000, "eval_interval": 5000, "checkpoint_interval": 5000, "lr_decay_iters": 12}
 
 
-class Training(unittest.TestCase):
+class Training(small.InFolder):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.out = Path(scratch.name, "run")
+        super().setUp()
+        self.out = self.folder / "run"
 
     def train(self, settings=small.SETTINGS, callback=None, **more):
         return hctrain.train(settings, callback, data_dir=small.data(), out_dir=self.out, **more)
@@ -150,13 +148,8 @@ class Training(unittest.TestCase):
                 self.train(ranks=2, start_over=True, gradient_accumulation_steps=3)
 
 
-class Interrupted(unittest.TestCase):
+class Interrupted(small.InFolder):
     """Ctrl-C, as a terminal sends it, while train() waits."""
-
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
 
     def start(self, settings, environment=None):
         code = f"""
