@@ -256,6 +256,17 @@ UNIT_TEST(a_rank_that_starts_another_process_ends) {
                           TRAIN_PROGRAM, COMMON("first-start"), "--max-iters", "1"));
 }
 
+/* Processes that compile the same kernels and write them to the same folders at once. */
+LONG_TEST(ranks_may_begin_with_a_cold_cache) {
+    assert_done(run_job("warm-cache", "4"));
+    setenv("POCL_CACHE_DIR", scratch_path("cold-kernels"), 1);
+    setenv("XDG_CACHE_HOME", scratch_path("cold-cache"), 1);
+    assert_done(run_job("cold-cache", "4"));
+    unsetenv("POCL_CACHE_DIR");
+    unsetenv("XDG_CACHE_HOME");
+    assert_same_run("warm-cache", "cold-cache", "ckpt-20");
+}
+
 /* ---- death and trouble */
 
 /* The job's hc_train processes: children of mpirun. */
