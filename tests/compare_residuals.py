@@ -7,8 +7,7 @@ Needs torch, safetensors and transformers 5.24 or later (pip install torch safet
 around the public modules, with attention and MLPs of src/python/hctrain/model.py; the script writes each as a checkpoint, runs hc_probe on it
 in fp32, and prints by how much loss, logits and gradients differ, relative to the loss, the largest logit and the gradients' norms:
 
-  deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead; also the bits of
-                hctrain.convert, to and from its layout
+  deepseek_v4   mhc with hc_eps and without gain: transformers' DeepseekV4HyperConnection and DeepseekV4HyperHead
   qwen4_exp     gated: transformers' Qwen4ExpTextGatedResidual
 
 All may differ by 1e-5. Exit status: 0, or 1 if one differs by more.
@@ -20,12 +19,9 @@ import tempfile
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "src", "python"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from compared_programs import Programs, gradients_off_by, load_file_as, off_by
-from hctrain import convert
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.models.deepseek_v4 import modeling_deepseek_v4
 from transformers.models.qwen4_exp import modeling_qwen4_exp
@@ -43,14 +39,6 @@ def report(name, loss, logits, gradients):
     held = max(loss, logits, gradients) <= TOLERANCE
     failed += not held
     print("  %-4s %-56s %9.1e %9.1e %9.1e" % ("ok" if held else "DIFF", name, loss, logits, gradients), flush=True)
-
-
-def report_bits(name, ours, theirs):
-    """Whether the tensors are the same, to the bit."""
-    global failed
-    held = ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
-    failed += not held
-    print("  %-4s %-56s %s" % ("ok" if held else "DIFF", name, "the same bits" if held else "other bits"), flush=True)
 
 
 # ---- models around public modules
@@ -162,7 +150,6 @@ def shake(model):
 
 
 def compare(bench, name, config, model):
-    """The checkpoint's folder."""
     shake(model)
     tokens, targets = torch.randint(VOCABULARY, (2, BATCH, CONTEXT))
     targets[:, 5] = -1
@@ -173,35 +160,13 @@ def compare(bench, name, config, model):
     ours = bench.probe(folder, tokens, targets, "--dtype", "fp32")
     wanted = model.tensors(lambda parameter: parameter.grad)
     report(name, abs(ours[1] - loss.item()) / loss.item(), off_by(ours[0], logits.detach()), gradients_off_by(ours[2], wanted))
-    return folder
-
-
-def compare_files(bench, config, model, folder):
-    """DeepSeek-V4's tensors as the converter writes them, and as it takes them from files with the release's names."""
-    connections = {name: x.detach() for name, x in model.named_parameters() if ".hc_" in name}
-    renamed = {name.replace("transformer.h.", "model.layers.").replace("transformer.", "model.").replace(".hc_attn.", ".attn_hc.").replace(".hc_mlp.", ".ffn_hc."): x
-               for name, x in connections.items()}
-    out = bench.path("export")
-    convert.convert_to("deepseek_v4", folder, out)
-    report_bits("  to deepseek_v4", load_file(os.path.join(out, "model.safetensors")), renamed)
-    released = bench.path("released.safetensors")
-    save_file({name.removeprefix("model.").replace(".attn_hc.", ".hc_attn_").replace(".ffn_hc.", ".hc_ffn_").replace("hc_head.hc_", "hc_head_"):
-               x.clone().contiguous() for name, x in renamed.items()}, released)
-    wanted = model.tensors(lambda parameter: parameter.detach())
-    base = bench.checkpoint(config, {name: torch.randn_like(x) for name, x in wanted.items()})
-    begun = bench.path("begun")
-    convert.convert_from("deepseek_v4", released, begun, base)
-    report_bits("  from deepseek_v4", *({name: x for name, x in tensors.items() if ".hc_" in name}
-                                        for tensors in (load_file(os.path.join(begun, "model.safetensors")), wanted)))
 
 
 def deepseek_v4(bench, parts):
     for streams, eps, iterations in ((4, 1e-6, 20), (4, 0.01, 6), (2, 1e-6, 20), (3, 0.1, 1)):
         config = {**SHAPE, "residual": "mhc", "n_streams": streams, "hc_eps": eps, "sinkhorn_iters": iterations, "hc_norm_gain": False,
                   "stream_reduce": "head"}
-        model = DeepSeekV4(parts, config)
-        folder = compare(bench, "deepseek_v4, %d streams, hc_eps %g, %d iterations" % (streams, eps, iterations), config, model)
-        compare_files(bench, config, model, folder)
+        compare(bench, "deepseek_v4, %d streams, hc_eps %g, %d iterations" % (streams, eps, iterations), config, DeepSeekV4(parts, config))
 
 
 def qwen4_exp(bench, parts):
