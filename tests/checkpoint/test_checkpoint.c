@@ -97,18 +97,4 @@ UNIT_TEST(test_what_is_no_checkpoint_stays) {
     assert_int_equal(entries("others"), 4);
 }
 
-/* Files that a checkpoint does not have stay in its folder. */
-UNIT_TEST(test_other_files_stay) {
-    make_checkpoint("notes", "ckpt-1", 1);
-    scratch_put("notes/ckpt-1/notes.txt", "mine");
-    make_folder("notes", "ckpt-1/plots");
-    assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
-    assert_int_equal(entries("notes/ckpt-1"), 2);
-    assert_int_equal(checkpoint_prune(scratch_path("notes"), 0), 0);
-    assert_int_equal(entries("notes/ckpt-1"), 2);
-    assert_int_equal(entries("notes"), 1);
-    make_checkpoint("notes", "ckpt-0", 0); /* what is left of ckpt-1 is no checkpoint */
-    assert_newest("notes", "ckpt-0");
-}
-
 UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import unittest
-from pathlib import Path
 
 import hctrain
 import numpy as np

@@ -177,18 +177,6 @@ class Interrupted(small.InFolder):
         self.assertEqual([path.name for path in run.checkpoints], [f"ckpt-{len(run.metrics['iter'])}"])
         hctrain.train(out_dir=run.folder, init_from="resume", max_iters=len(run.metrics["iter"]) + 1)
 
-    def test_while_it_starts(self):
-        """When drivers are being opened, which take some signals for themselves."""
-        process = self.start(LONG)
-        until = time.monotonic() + small.TIMEOUT
-        while not (self.folder / "run").exists():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.communicate(timeout=small.TIMEOUT)[0], "interrupted\n")
-        if (self.folder / "run" / "metrics.jsonl").exists():  # the first steps may come before a busy machine delivers the signal
-            self.assertFalse(hctrain.read_run(self.folder / "run").is_complete)
-
     def test_between_start_and_watch(self):
         """As soon as there is a program, it is ended."""
         program = self.folder / "hc_train"
