@@ -4,7 +4,7 @@
 
 static const char program[] = HC_PROGRAMS "/hc_bench";
 
-/* As wide as the model of tests/support/corpus.c: where its kernels are in the cache these are not compiled. */
+/* As wide as the model of tests/support/runs.c: where its kernels are in the cache these are not compiled. */
 #define SMALL                                                                                                      \
     "--device", "pocl", "--n-layer", "2", "--n-embd", "16", "--n-head", "2", "--block-size", "16", "--batch-size", \
         "2", "--vocab-size", "300", "--allreduce-bucket", "0.01", "--ranks", "--json"

@@ -151,7 +151,7 @@ UNIT_TEST(a_verdict_is_kept_for_a_library) {
 
 /* The device is known to compute right when it begins to fail. PoCL keeps kernels for all children. */
 static int set_up(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1) ||
+    return corpus_begin(state) || setenv("XDG_CACHE_HOME", scratch_path("cache"), 1) ||
            setenv("POCL_CACHE_DIR", scratch_path("kernels"), 1) || TRAIN("healthy");
 }
 

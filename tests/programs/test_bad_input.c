@@ -1,5 +1,6 @@
 /* Programs given what they cannot use: each refuses with one message that says what and where, with exit status 1
  * (2 for wrong usage), and leaves nothing behind. */
+#include "src/checkpoint/config_file.h"
 #include "tests/support/runs.h"
 #include "tests/support/tensors.h"
 #include <dirent.h>
@@ -184,99 +185,89 @@ UNIT_TEST(batch_too_large_for_memory_is_refused) {
 
 /* ---- checkpoints */
 
-static char *content;
-static size_t content_bytes;
-
-/* Makes "damaged" a copy of the run "whole", and takes the content of a file of its checkpoint. */
-static void take(const char *name) {
-    static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
-    for (size_t i = 0; i < 4; i++) {
-        copy(run_path("whole/ckpt-2", names[i]), run_path("damaged/ckpt-2", names[i]));
-    }
-    content = scratch_text(scratch_path(run_path("whole/ckpt-2", name)), &content_bytes);
-}
-
-static void put(const char *name, size_t bytes) {
-    scratch_write(run_path("damaged/ckpt-2", name), content, bytes);
-}
-
-/* Overwrites the first place of a text in the content. */
-static void replace(const char *old, const char *new) {
-    for (size_t i = 0; i + strlen(old) <= content_bytes; i++) {
-        if (memcmp(content + i, old, strlen(old)) == 0) {
-            memcpy(content + i, new, strlen(new));
-            return;
-        }
-    }
-    fail_msg("'%s' is not in the file", old);
-}
-
-#define ASSERT_NOT_RESUMED(text)                                                                                   \
-    assert_failed(TRAIN("damaged", "--init-from", "resume"), FAILED, text);                                        \
-    assert_int_equal(scratch_entries(scratch_path("damaged")), 1)
-#define ASSERT_NOT_STARTED(text) REFUSED(FAILED, text, "--init-from", scratch_path("damaged/ckpt-2"))
-
-UNIT_TEST(flipped_bit_is_found_by_the_checksum) {
-    static const char *const names[] = {"model.safetensors", "optimizer.safetensors"};
-    for (size_t i = 0; i < 2; i++) {
-        take(names[i]);
-        content[content_bytes - 100] ^= 4;
-        put(names[i], content_bytes);
-        ASSERT_NOT_RESUMED("is damaged: its checksum differs");
-        assert_says(names[i]);
-    }
-    take("config.json");
-    replace("{\n", "{ "); /* still the same JSON */
-    put("config.json", content_bytes);
-    ASSERT_NOT_RESUMED("config.json is damaged: its checksum differs");
-}
-
-UNIT_TEST(truncated_files_are_refused) {
-    take("model.safetensors");
-    put("model.safetensors", content_bytes / 2);
-    ASSERT_NOT_RESUMED("model.safetensors");
-    ASSERT_NOT_STARTED("model.safetensors");
-    take("model.safetensors");
-    put("model.safetensors", 0);
-    ASSERT_NOT_STARTED("model.safetensors");
-    take("state.json");
-    put("state.json", content_bytes / 2);
-    ASSERT_NOT_RESUMED("state.json:");
-}
-
-UNIT_TEST(missing_files_are_named) {
-    static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
-    for (size_t i = 0; i < 4; i++) {
-        take(names[i]);
-        put(names[i], content_bytes);
-        unlink(scratch_path(run_path("damaged/ckpt-2", names[i])));
-        ASSERT_NOT_RESUMED(names[i]);
-    }
-}
-
-/* A file of the checkpoint with one text in place of another of the same length. */
-struct change {
-    const char *file, *old, *new, *text; /* text: of the error */
+/* A checkpoint with one damaged file. */
+struct damage {
+    const char *file;
+    enum { FLIPPED, HALVED, EMPTIED, REMOVED, REPLACED } kind; /* a bit; all of it; one text by another */
+    const char *old, *new;                                     /* as long as one another */
+    const char *text;                                          /* of the error */
+    bool resumes;                                              /* goes on with the run, or begins another one */
 };
 
-static void assert_changes_refused(const struct change *changes, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        take(changes[i].file);
-        replace(changes[i].old, changes[i].new);
-        put(changes[i].file, content_bytes);
-        ASSERT_NOT_STARTED(changes[i].text);
+/* Makes "damaged" a copy of the run "whole" but for the damage. */
+static void make_damaged(const struct damage *damage) {
+    static const char *const names[] = {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"};
+    for (size_t i = 0; i < COUNT(names); i++) {
+        copy(run_path("whole/ckpt-2", names[i]), run_path("damaged/ckpt-2", names[i]));
     }
+    size_t bytes;
+    const char *name = run_path("damaged/ckpt-2", damage->file);
+    char *content = scratch_text(scratch_path(name), &bytes), *place;
+    switch (damage->kind) {
+    case FLIPPED:
+        content[bytes - 100] ^= 4;
+        break;
+    case HALVED:
+        bytes /= 2;
+        break;
+    case EMPTIED:
+        bytes = 0;
+        break;
+    case REMOVED:
+        unlink(scratch_path(name));
+        return;
+    case REPLACED:
+        place = memmem(content, bytes, damage->old, strlen(damage->old));
+        assert_non_null(place);
+        memcpy(place, damage->new, strlen(damage->new));
+        break;
+    }
+    scratch_write(name, content, bytes);
 }
 
-UNIT_TEST(tensors_of_another_model_are_named) {
-    static const struct change changes[] = {
-        {"model.safetensors", "ln_f.weight", "ln_g.weight", "tensor 'transformer.ln_f.weight' is missing"},
-        {"model.safetensors", "[48,16]", "[16,48]", "tensor 'transformer.h.0.attn.c_attn.weight' has shape ["},
-        {"config.json", "\"bias\": false", "\"bias\": true ", "tensors, the model"},
-        {"config.json", "\"n_layer\": 1", "\"n_layer\": 2", "was saved with another n_layer than the one given"},
-        {"config.json", "\"shc\"", "\"mhc\"", "model.safetensors has "},
+static void assert_not_resumed(const char *text) {
+    assert_failed(TRAIN("damaged", "--init-from", "resume"), FAILED, text);
+    assert_int_equal(scratch_entries(scratch_path("damaged")), 1);
+}
+
+#define MODEL     "model.safetensors"
+#define OPTIMIZER "optimizer.safetensors"
+
+UNIT_TEST(damaged_checkpoints_are_refused) {
+    static const struct damage rows[] = {
+        {MODEL, FLIPPED, NULL, NULL, MODEL " is damaged: its checksum differs", true},
+        {OPTIMIZER, FLIPPED, NULL, NULL, OPTIMIZER " is damaged: its checksum differs", true},
+        /* still the same JSON */
+        {"config.json", REPLACED, "{\n", "{ ", "config.json is damaged: its checksum differs", true},
+        {MODEL, HALVED, NULL, NULL, MODEL, true},
+        {MODEL, HALVED, NULL, NULL, MODEL, false},
+        {MODEL, EMPTIED, NULL, NULL, MODEL, false},
+        {"state.json", HALVED, NULL, NULL, "state.json:", true},
+        {"config.json", REMOVED, NULL, NULL, "config.json", true},
+        {MODEL, REMOVED, NULL, NULL, MODEL, true},
+        {OPTIMIZER, REMOVED, NULL, NULL, OPTIMIZER, true},
+        {"state.json", REMOVED, NULL, NULL, "state.json", true},
+        /* of other models */
+        {MODEL, REPLACED, "ln_f.weight", "ln_g.weight", "tensor 'transformer.ln_f.weight' is missing", false},
+        {MODEL, REPLACED, "[48,16]", "[16,48]", "tensor 'transformer.h.0.attn.c_attn.weight' has shape [", false},
+        {"config.json", REPLACED, "\"bias\": false", "\"bias\": true ", "tensors, the model", false},
+        {"config.json", REPLACED, "\"n_layer\": 1", "\"n_layer\": 2", "was saved with another n_layer than", false},
+        {"config.json", REPLACED, "\"shc\"", "\"mhc\"", MODEL " has ", false},
+        {"config.json", REPLACED, "\"byte\"", "\"gpt2\"",
+         "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with the model's "
+         "tokenizer",
+         false},
+        {"config.json", REPLACED, "\"byte\"", "\"char\"", "the model has tokens of \"char\": prepare the text",
+         false},
     };
-    assert_changes_refused(changes, COUNT(changes));
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        make_damaged(&rows[i]);
+        if (rows[i].resumes) {
+            assert_not_resumed(rows[i].text);
+        } else {
+            REFUSED(FAILED, rows[i].text, "--init-from", scratch_path("damaged/ckpt-2"));
+        }
+    }
 }
 
 UNIT_TEST(config_that_is_no_config_is_refused) {
@@ -298,32 +289,25 @@ UNIT_TEST(config_that_is_no_config_is_refused) {
          "'window' is not a setting that this version of hctrain knows"},
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
-        take("config.json");
+        struct model_config config;
         scratch_put("damaged/ckpt-2/config.json", texts[i][0]);
-        ASSERT_NOT_STARTED(texts[i][1]);
+        assert_error(config_file_read(scratch_path("damaged/ckpt-2"), &config), texts[i][1]);
     }
+    REFUSED(FAILED, "config.json", "--init-from", scratch_path("damaged/ckpt-2"));
     assert_failed(CHILD_RUN(sample_program, "--checkpoint", scratch_path("damaged/ckpt-2")), FAILED, "config.json");
 }
 
 UNIT_TEST(states_of_other_types_are_refused) {
     static const char *const members[] = {"best_val_loss", "seconds"};
     for (size_t i = 0; i < COUNT(members); i++) {
-        take("state.json");
+        make_damaged(&(struct damage){"state.json", REPLACED, "{", "{", NULL, true}); /* as it is */
         set_in_json("damaged/ckpt-2/state.json", members[i], json_string("2.5"));
-        ASSERT_NOT_RESUMED(scratch_format("state.json: '%s' is \"2.5\": it must be a number", members[i]));
+        assert_not_resumed(scratch_format("state.json: '%s' is \"2.5\": it must be a number", members[i]));
     }
 }
 
-/* Either way round; a tokenizer that is not known passes. */
+/* A tokenizer that is not known passes. */
 UNIT_TEST(tokens_of_another_tokenizer_are_refused) {
-    static const struct change changes[] = {
-        {"config.json", "\"byte\"", "\"gpt2\"",
-         "data has tokens of \"byte\", the model has tokens of \"gpt2\": prepare the text with the model's "
-         "tokenizer"},
-        {"config.json", "\"byte\"", "\"char\"",
-         "the model has tokens of \"char\": prepare the text with the model's tokenizer"},
-    };
-    assert_changes_refused(changes, 2);
     write_data("words", 2000, 2000, 1);
     scratch_put("words/meta.json", "{\"vocab_size\": 256, \"tokenizer\": \"gpt2\"}");
     REFUSED(FAILED,
@@ -434,10 +418,7 @@ UNIT_TEST(probe_that_cannot_write_leaves_the_old_results) {
 }
 
 static int begin(void **state) {
-    if (scratch_begin(state) || corpus_make(HC_PROGRAMS)) {
-        return -1;
-    }
-    return TRAIN("whole", "--max-iters", "2");
+    return corpus_begin(state) || TRAIN("whole", "--max-iters", "2");
 }
 
 UNIT_TEST_MAIN(begin, scratch_end)

@@ -201,7 +201,7 @@ UNIT_TEST(ranks_take_what_all_can_do) {
 
 static int set_up(void **state) {
     /* what is compiled for devices that are not there is not for the user's cache; the tests share PoCL's */
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || child_keep_no_programs();
+    return corpus_begin(state) || child_keep_no_programs();
 }
 
 UNIT_TEST_MAIN(set_up, scratch_end)

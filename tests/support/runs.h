@@ -1,11 +1,10 @@
-/* Programs of hctrain, run by tests on a small corpus (corpus.h), and what runs of hc_train leave in their folders.
+/* Programs of hctrain, run by tests on a small corpus, and what runs of hc_train leave in their folders.
  * Includes what such tests need. All paths are names in the scratch folder. The learning rate falls over 20
  * iterations however many a run has, so that a run in parts is like one in one piece. */
 #pragma once
 
 #include "runtime/files/files.h"
 #include "tests/support/child.h"
-#include "tests/support/corpus.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 #include <fcntl.h>
@@ -17,6 +16,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Set-up of a group of tests: the scratch folder, and in it "text.txt", "data", which hc_prepare makes of it, and
+ * the config file "tiny.conf" of a small model. */
+int corpus_begin(void **state);
+
+/* Writes the tokens of one file over another one in place, which keeps its size: as they are, or turned round. */
+void corpus_write_over(const char *path, const char *from, bool turned);
 
 #define TRAIN_PROGRAM HC_PROGRAMS "/hc_train"
 

@@ -103,7 +103,7 @@ UNIT_TEST(best_loss_is_of_the_same_tokens) {
 }
 
 static int begin(void **state) {
-    return scratch_begin(state) || corpus_make(HC_PROGRAMS) || TRAIN("source", "--max-iters", "2") ? -1 : 0;
+    return corpus_begin(state) || TRAIN("source", "--max-iters", "2") ? -1 : 0;
 }
 
 UNIT_TEST_MAIN(begin, scratch_end)
