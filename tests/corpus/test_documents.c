@@ -27,8 +27,7 @@ static void assert_prepared_texts(const char *const *expected, size_t count) {
 }
 
 UNIT_TEST(test_shuffled) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     const struct prepare_report report = prepared_run(&settings);
     assert_int_equal(report.documents, DOCUMENTS);
     assert_all_documents(DOCUMENTS / 100);
@@ -55,8 +54,7 @@ UNIT_TEST(test_shuffled) {
 }
 
 UNIT_TEST(test_kept_order) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     settings.shuffle = false;
     settings.val_fraction = 0;
     prepared_run(&settings);
@@ -92,8 +90,7 @@ UNIT_TEST(test_sources) {
 }
 
 UNIT_TEST(test_listed_order) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     enum { STEP = 1009, HELD_OUT = 31 /* ceil(0.0101 DOCUMENTS) */ };
     const char *order = scratch_path("order");
     prepared_write_order(order, DOCUMENTS, STEP);
@@ -203,8 +200,7 @@ UNIT_TEST(test_bytes) {
     /* a byte order mark, and a number that no machine has */
     static const char two[] =
         "\xef\xbb\xbf{\"id\":123456789012345678901,\"text\":\"one\"}\r\n{\"text\":\"two\\u0000\"}";
-    const char *const sources[] = {scratch_put("two.jsonl", two)};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(scratch_put("two.jsonl", two));
     settings.tokenizer = (struct tokenizer_source){.kind = TOKENIZER_BYTE};
     settings.val_fraction = 0;
     settings.shuffle = false;
@@ -227,8 +223,7 @@ UNIT_TEST(test_no_white_space) {
     for (size_t i = 0; i < CHARACTERS; i++) {
         memcpy(text + 3 * i, "\xe4\xb8\xad", 3);
     }
-    const char *const sources[] = {scratch_write("long", text, 3 * CHARACTERS)};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(scratch_write("long", text, 3 * CHARACTERS));
     settings.val_fraction = 0;
     for (int chunks = 0; chunks < 2; chunks++) {
         settings.kind = chunks ? DOCUMENT_CHUNKS : DOCUMENT_FILES;
@@ -268,8 +263,7 @@ UNIT_TEST(test_bad_input) {
         const struct prepare_settings settings = prepared_settings(sources, 2);
         assert_prepare_fails(&settings, cases[i].expected);
     }
-    const char *const text[] = {scratch_put("latin.txt", "one\ntwo \xe4\n")};
-    struct prepare_settings settings = prepared_settings(text, 1);
+    struct prepare_settings settings = prepared_from(scratch_put("latin.txt", "one\ntwo \xe4\n"));
     settings.kind = DOCUMENT_FILES;
     assert_prepare_fails(&settings, "latin.txt:2: not UTF-8 (byte 0xe4)");
     settings.replace_invalid = true;
@@ -282,8 +276,7 @@ UNIT_TEST(test_bad_input) {
 UNIT_TEST(test_beyond_json) {
     static const char lines[] = "{\"score\":NaN,\"text\":\"one\",\"size\":1e999,\"name\":\"\\u0000\"}\n"
                                 "{\"text\":\"a\\ud83db\",\"score\":-Infinity}\n";
-    const char *const sources[] = {scratch_put("beyond.jsonl", lines)};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(scratch_put("beyond.jsonl", lines));
     settings.val_fraction = 0;
     settings.shuffle = false;
     assert_prepare_fails(&settings, "beyond.jsonl:2: not JSON at byte");
@@ -296,8 +289,7 @@ UNIT_TEST(test_beyond_json) {
 
 /* A byte order mark is no part of running text. */
 UNIT_TEST(test_byte_order_mark) {
-    const char *const sources[] = {scratch_put("marked.txt", "\xef\xbb\xbfone\n")};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(scratch_put("marked.txt", "\xef\xbb\xbfone\n"));
     settings.kind = DOCUMENT_FILES;
     settings.val_fraction = 0;
     prepared_run(&settings);

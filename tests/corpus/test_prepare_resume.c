@@ -75,8 +75,7 @@ static void write_moving_state(const struct prepare_settings *settings, int trai
 
 /* A saved state whose members have other types is not read as one that lacks them. */
 UNIT_TEST(test_state_of_other_types) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     struct prepare_report report;
     run_stopped(settings, &report);
     const char *path = prepared_path(".hc_prepare/state.json");
@@ -96,8 +95,7 @@ UNIT_TEST(test_state_of_other_types) {
 }
 
 UNIT_TEST(test_killed) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     settings.threads = 1;
     settings.save_interval = 0;
     settings.shuffle = false; /* test_killed_while_sorting shuffles */
@@ -185,13 +183,12 @@ static void assert_other_work_is_kept(const struct prepare_settings *other) {
     struct prepare_report report;
     assert_int_equal(prepare_run(other, &report), PROGRAM_FAILED);
     assert_true(report.kept && !report.resumes);
-    assert_non_null(strstr(error_text(), "has unfinished work of other files or settings: give --no-resume"));
+    assert_error_text("has unfinished work of other files or settings: give --no-resume");
 }
 
 /* Unfinished work of other settings, or for another order, is neither used nor discarded unless asked for. */
 UNIT_TEST(test_left_by_others) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1), other;
+    struct prepare_settings settings = prepared_from(prepared_lines), other;
     settings.save_interval = 0;
     other = settings;
     other.seed++;
@@ -218,8 +215,7 @@ UNIT_TEST(test_left_by_others) {
 /* Complete results of which only some are in place. */
 UNIT_TEST(test_killed_in_the_move) {
     static const char *const names[] = {"train.bin", "val.bin", "meta.json"};
-    const char *const sources[] = {prepared_lines};
-    const struct prepare_settings settings = prepared_settings(sources, 1);
+    const struct prepare_settings settings = prepared_from(prepared_lines);
     for (size_t moved = 0; moved <= 3; moved++) {
         const struct prepare_report expected = prepared_run(&settings);
         const struct prepared_digests whole = prepared_digests();
@@ -241,15 +237,14 @@ UNIT_TEST(test_killed_in_the_move) {
 
 /* If a result cannot be moved into place, older results stay, and so do the new ones. */
 UNIT_TEST(test_place_taken) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     struct prepare_report report;
     prepared_run(&settings);
     assert_int_equal(unlink(prepared_path("val.bin")), 0);
     assert_int_equal(files_make_folder(prepared_path("val.bin")), 0);
     settings.seed++;
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
-    assert_non_null(strstr(error_text(), "val.bin: it is a folder"));
+    assert_error_text("val.bin: it is a folder");
     assert_true(report.resumes);
     assert_true(files_exist(prepared_path("meta.json")) && files_exist(prepared_path("train.bin")));
     assert_int_equal(rmdir(prepared_path("val.bin")), 0);
@@ -263,17 +258,15 @@ UNIT_TEST(test_place_taken) {
  * folder that is in the place of a shard, or a request to stop, keeps from being finished. Shards that an earlier
  * process left there are gone. */
 UNIT_TEST(test_shards) {
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     struct prepare_report report;
     prepared_run(&settings);
     const uint64_t tokens = prepared_run(&settings).train_tokens;
     settings.shard_tokens = 1;
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
-    assert_non_null(strstr(error_text(), "tokens of train are"));
-    assert_non_null(
-        strstr(error_text(), scratch_format("and at most 4096 can be read: give --shards %" PRIu64 " or more",
-                                            (tokens + 4095) / 4096)));
+    assert_error_text("tokens of train are");
+    assert_error_text(
+        scratch_format("and at most 4096 can be read: give --shards %" PRIu64 " or more", (tokens + 4095) / 4096));
     assert_true(report.kept && !report.resumes);
     assert_int_equal(saved_number("reader", "documents"), DOCUMENTS);
     settings.shard_tokens = (int64_t)tokens / 2;
@@ -284,7 +277,7 @@ UNIT_TEST(test_shards) {
     assert_int_equal(files_make_folder(prepared_path("corpus_train_000001.bin")), 0);
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
     assert_false(files_exist(prepared_path(".hc_prepare/corpus_train_000009.bin")));
-    assert_non_null(strstr(error_text(), "corpus_train_000001.bin: it is a folder"));
+    assert_error_text("corpus_train_000001.bin: it is a folder");
     assert_true(report.kept && files_exist(prepared_path("train.bin")));
     assert_int_equal(rmdir(prepared_path("corpus_train_000001.bin")), 0);
     assert_int_equal(prepared_run(&settings).train_tokens, tokens);
@@ -297,8 +290,7 @@ UNIT_TEST(test_shards) {
  * if it is to write something else. */
 UNIT_TEST(test_shards_killed_in_the_move) {
     static const char *const names[] = {"corpus_train_000001.bin", "corpus_val_000000.bin", "meta.json"};
-    const char *const sources[] = {prepared_lines};
-    struct prepare_settings settings = prepared_settings(sources, 1);
+    struct prepare_settings settings = prepared_from(prepared_lines);
     for (int other = 0; other < 2; other++) {
         settings.shard_tokens = 600000;
         const struct prepare_report expected = prepared_run(&settings);
@@ -328,7 +320,7 @@ UNIT_TEST(test_wrong_line) {
     struct prepare_report report;
     settings.save_interval = 0;
     assert_int_equal(prepare_run(&settings, &report), PROGRAM_FAILED);
-    assert_non_null(strstr(error_text(), "wrong.jsonl"));
+    assert_error_text("wrong.jsonl");
     assert_true(report.kept && !report.resumes);
     prepared_remove();
 }

@@ -123,6 +123,12 @@ struct prepare_settings prepared_settings(const char *const *sources, size_t cou
                                      .stop_descriptor = -1};
 }
 
+struct prepare_settings prepared_from(const char *source) {
+    static const char *sources[1];
+    sources[0] = source;
+    return prepared_settings(sources, 1);
+}
+
 struct prepare_report prepared_run(const struct prepare_settings *settings) {
     struct prepare_report report;
     require(prepare_run(settings, &report) != PROGRAM_DONE);

@@ -24,6 +24,7 @@ void prepared_write_order(const char *path, uint64_t count, uint64_t step);
 
 /* The settings that tests begin with: shuffled JSON lines, a hundredth held out. */
 struct prepare_settings prepared_settings(const char *const *sources, size_t count);
+struct prepare_settings prepared_from(const char *source); /* of one source, until the next call */
 
 /* Runs to the end. */
 struct prepare_report prepared_run(const struct prepare_settings *settings);
