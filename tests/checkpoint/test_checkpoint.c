@@ -48,7 +48,7 @@ UNIT_TEST(test_other_names_are_no_checkpoints) {
         make_folder("names", lookalikes[i]);
     }
     assert_null(checkpoint_newest(scratch_path("names")));
-    assert_non_null(strstr(error_text(), "there is no checkpoint in "));
+    assert_error_text("there is no checkpoint in ");
     make_checkpoint("names", "ckpt-0", 0);
     assert_newest("names", "ckpt-0");
     make_checkpoint("names", "ckpt-9", 9);

@@ -354,7 +354,7 @@ UNIT_TEST(other_models_are_refused) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         make_changed(cases[i].change);
         assert_error(open_weights("changed"), cases[i].text);
-        assert_non_null(strstr(error_text(), "changed/model.safetensors: "));
+        assert_error_text("changed/model.safetensors: ");
     }
 }
 
@@ -469,7 +469,7 @@ UNIT_TEST(configs_that_cannot_be_computed_are_refused) {
         struct model_config config;
         scratch_put("config/config.json", cases[i][0]);
         assert_error(config_file_read(scratch_path("config"), &config), cases[i][1]);
-        assert_non_null(strstr(error_text(), "config/config.json: "));
+        assert_error_text("config/config.json: ");
     }
 }
 

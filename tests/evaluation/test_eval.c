@@ -288,7 +288,7 @@ UNIT_TEST(test_batches_by_seed_are_those_of_training) {
 #define EVAL_ON(count, ...)                                                                                        \
     CHILD_RUN(HC_MPIRUN, "-np", count, eval_program, "--checkpoint", CHECKPOINT, "--device", "pocl", __VA_ARGS__)
 
-/* Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among
+/* Batches of one, so that every rank has some. On all tokens GEMMs are larger, and a BLAS may divide them among
  * the cores that a rank has in ways that round differently. */
 UNIT_TEST(test_metrics_do_not_depend_on_the_number_of_ranks) {
     static const char *const counts[] = {"1", "2", "3"};

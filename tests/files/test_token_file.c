@@ -108,7 +108,7 @@ static void refused_as(unsigned token_bytes, const char *path, const char *expec
     struct token_file *file = (struct token_file *)1;
     assert_int_equal(token_file_open(path, token_bytes, &file), -1);
     assert_null(file);
-    assert_non_null(strstr(error_text(), path));
+    assert_error_text(path);
     if (strstr(error_text(), expected) == NULL) {
         fail_msg("'%s' is not in '%s'", expected, error_text());
     }

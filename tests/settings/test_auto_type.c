@@ -45,7 +45,7 @@ static void assert_has(const char *name, const char *text, bool expected) {
 /* ---- hc_train */
 
 /* The type that was chosen is the run's, wherever it goes on, unless another one is asked for. */
-UNIT_TEST(gpu_with_units_takes_bf16_and_its_run_keeps_it) {
+UNIT_TEST(gpu_with_matrix_cores_takes_bf16_and_its_run_keeps_it) {
     assert_done(TRAIN_ON("matrix-cores", "gpu", "--max-iters", "1", "--residual", "rc"));
     assert_printed("dtype    bf16: GEMMs on mma.sync passed their self-test\n", true);
     assert_printed("activations in bf16", true);
@@ -93,7 +93,7 @@ UNIT_TEST(run_without_a_type_is_in_fp32) {
     assert_printed("activations in", false);
 }
 
-UNIT_TEST(units_that_fail_are_warned_of) {
+UNIT_TEST(matrix_cores_that_fail_are_warned_of) {
     assert_done(TRAIN_ON("no-matrix-cores", "failing", "--max-iters", "1"));
     assert_printed(" would multiply bf16 in fp32\n", true);
     assert_printed("warning  GEMMs on ", true);
@@ -152,7 +152,7 @@ UNIT_TEST(other_programs_say_it_beside_their_data) {
     assert_has("bench.json", "\"dtype\": \"fp32\"", true);
 }
 
-/* What others compare with is in fp32 unless it is told otherwise. */
+/* What others compare with is in fp32 unless another type is given. */
 UNIT_TEST(hc_probe_asks_to_be_told) {
     const struct tensors_ids tokens = {2, {1, 4}, (int32_t[]){1, 2, 3, 4}};
     const char *batch = scratch_path("batch");
@@ -186,7 +186,7 @@ UNIT_TEST(ranks_take_what_all_can_do) {
     assert_printed("dtype    fp32: ", true);
     assert_printed("warning  all ranks work in fp32 because of rank 0 on ", true);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, ",", ON_CPU));
-    assert_printed("GEMMs by cblas\n", true); /* opened anew, without the units that are left idle */
+    assert_printed("GEMMs by cblas\n", true); /* opened anew, without the matrix cores that are left idle */
     assert_printed("dtype    fp32: rank 1 on ", true);
     assert_printed("activations in", false);
     assert_done(CHILD_RUN(BY_RANK, ON_GPU, "--dtype", "bf16", ",", ON_CPU, "--dtype", "bf16"));

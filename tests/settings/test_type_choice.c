@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNITS_WORK    {.name = "mma.sync"}
-#define UNITS_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
+#define CORES_WORK    {.name = "mma.sync"}
+#define CORES_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
 #define CORES_UNKNOWN {.refusal = "hctrain knows no matrix cores of this device"}
 
 #define CPU_WORKS {.name = "AVX512_BF16"}
@@ -30,17 +30,17 @@ static void check_text(const char *text, const char *expected) {
 
 UNIT_TEST(decisions_are_those_of_the_table) {
     static const struct decision table[] = {
-        /* a GPU, by what its units do */
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
-        {{TYPE_AUTO, GEMM_MMA, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
-        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, UNITS_WORK, true, 128}, ELEMENT_BF16, "GEMMs on mma.sync are taken"},
-        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768}, ELEMENT_FP32, "gfx1030 would multiply"},
+        /* a GPU, by what its matrix cores do */
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, CORES_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
+        {{TYPE_AUTO, GEMM_MMA, "A6000", true, CORES_WORK, false, 128}, ELEMENT_BF16, "GEMMs on mma.sync passed"},
+        {{TYPE_AUTO, GEMM_AUTO, "A6000", true, CORES_WORK, true, 128}, ELEMENT_BF16, "GEMMs on mma.sync are taken"},
+        {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, CORES_FAIL, false, 768}, ELEMENT_FP32, "gfx1030 would multiply"},
         {{TYPE_AUTO, GEMM_AUTO, "Mali", true, CORES_UNKNOWN, false, 768}, ELEMENT_FP32, "fp32: hctrain knows"},
         {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "Mali would multiply"},
-        /* a CPU, also where it emulates units */
+        /* a CPU, also where it emulates matrix cores */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
         {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
-        /* a CPU with units of its own, by the model's width */
+        /* a CPU with bf16 instructions, by the model's width */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768}, ELEMENT_BF16, "GEMMs on AVX512_BF16 passed"},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "GEMMs on AVX512_BF16"},
         {{TYPE_AUTO, GEMM_ONEDNN, "EPYC", false, CPU_WORKS, false, 0}, ELEMENT_BF16, "GEMMs on AVX512_BF16"},
@@ -59,8 +59,8 @@ UNIT_TEST(decisions_are_those_of_the_table) {
         /* what is given is given */
         {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.name = NULL}, false, 768}, ELEMENT_FP32, ""},
         {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_BF16, ""},
-        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, UNITS_WORK, false, 128}, ELEMENT_FP16, ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, UNITS_FAIL, false, 768}, ELEMENT_BF16, ""},
+        {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, CORES_WORK, false, 128}, ELEMENT_FP16, ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, CORES_FAIL, false, 768}, ELEMENT_BF16, ""},
     };
     for (size_t i = 0; i < COUNT(table); i++) {
         struct type_choice choice;
@@ -87,7 +87,7 @@ static const struct rank_choice in_bf16 = {ELEMENT_BF16, false, "node-a", "cblas
 static const struct rank_choice in_fp32 = {ELEMENT_FP32, true, "node-b", "cblas"};
 static const struct rank_choice given_fp32 = {ELEMENT_FP32, false, "node-c", "cblas"};
 static const struct rank_choice by_clblast = {ELEMENT_BF16, false, "node-f", "clblast"};
-static const struct type_choice chose_bf16 = {ELEMENT_BF16, "units work", ""},
+static const struct type_choice chose_bf16 = {ELEMENT_BF16, "cores work", ""},
                                 given_slow = {ELEMENT_BF16, "", "slow: WMMA"};
 
 #define CHECK_MERGED(type, reason, warning, ...)                                                                   \
@@ -104,7 +104,7 @@ static void check_merged(enum element_type type, const char *reason, const char 
     check_text(merged.warning, warning);
 }
 
-UNIT_TEST(other_products_are_warned_of) {
+UNIT_TEST(other_gemms_are_warned_of) {
     const struct rank_choice all[] = {in_bf16, in_bf16, by_clblast};
     struct type_choice choice = chose_bf16;
     type_choice_compare(all, 2, &choice);
@@ -118,9 +118,9 @@ UNIT_TEST(other_products_are_warned_of) {
 
 UNIT_TEST(all_ranks_take_one_type) {
     struct type_choice slow = given_slow;
-    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, in_bf16);
-    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_bf16, given_fp32);
-    CHECK_MERGED(ELEMENT_BF16, "units work", "", in_fp32, in_fp32);
+    CHECK_MERGED(ELEMENT_BF16, "cores work", "", in_bf16, in_bf16);
+    CHECK_MERGED(ELEMENT_BF16, "cores work", "", in_bf16, given_fp32);
+    CHECK_MERGED(ELEMENT_BF16, "cores work", "", in_fp32, in_fp32);
     CHECK_MERGED(ELEMENT_FP32, "rank 2 on node-b chose it", "because of rank 2 on node-b", in_bf16, in_bf16,
                  in_fp32);
     CHECK_MERGED(ELEMENT_FP32, "rank 1 on node-b chose it", "--dtype bf16 uses those", in_bf16, in_fp32, in_fp32);
@@ -133,7 +133,7 @@ UNIT_TEST(all_ranks_take_one_type) {
 
 static struct ranks alone;
 
-/* Opens PoCL for a model that is too small for a CPU's units; the number of programs that it needed. */
+/* Opens PoCL for a model that is too small for bf16 instructions; the number of programs that it needed. */
 static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *choice, char description[256]) {
     const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
     struct compute *compute;
@@ -201,7 +201,7 @@ UNIT_TEST(device_that_is_not_there_is_an_error) {
     struct type_choice choice;
     assert_int_equal(type_choice_open(&settings, TYPE_AUTO, 768, &alone, &compute, &choice), -1);
     assert_null(compute);
-    assert_non_null(strstr(error_text(), "no-such-device"));
+    assert_error_text("no-such-device");
 }
 
 UNIT_TEST(line_is_printed_unless_the_type_was_given) {
@@ -214,7 +214,7 @@ UNIT_TEST(line_is_printed_unless_the_type_was_given) {
     type_choice_print(&chose_bf16, NULL);
     type_choice_print(&(struct type_choice){ELEMENT_FP32, "EPYC is no GPU", ""}, lines);
     fclose(lines);
-    assert_string_equal(text, "dtype    bf16: units work\ndtype    fp32: EPYC is no GPU\n");
+    assert_string_equal(text, "dtype    bf16: cores work\ndtype    fp32: EPYC is no GPU\n");
     free(text);
 }
 

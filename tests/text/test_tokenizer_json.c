@@ -311,7 +311,7 @@ UNIT_TEST(test_end_of_text) {
     assert_int_equal(end_of("qwen2", ""), 400);
     assert_int_equal(end_of("qwen2", "<|im_end|>"), 402);
     assert_int_equal(end_of("qwen2", "im_end"), UINT32_MAX);
-    assert_non_null(strstr(error_text(), "added_tokens has no 'im_end' (--end-of-text)"));
+    assert_error_text("added_tokens has no 'im_end' (--end-of-text)");
 }
 
 /* ---- refusals */

@@ -473,7 +473,7 @@ UNIT_TEST(data_written_over_ends_the_job_with_a_checkpoint) {
     assert_same_run("overwritten", "not-overwritten", checkpoint(last));
 }
 
-/* One rank is told and all stop after the same iteration. */
+/* One rank gets the signal and all stop after the same iteration. */
 UNIT_TEST(signal_to_one_rank_saves_and_stops_all) {
     static const int signals[] = {SIGUSR1, SIGTERM, SIGINT};
     for (int i = test_is_whole() ? 0 : 2; i < 3; i++) {
@@ -541,7 +541,7 @@ UNIT_TEST(ranks_that_differ_are_refused) {
     assert_false(files_exist(scratch_path("unlike")));
 }
 
-/* An error that one rank has is told once, by that of its name. */
+/* An error of one rank is printed once, with its name. */
 UNIT_TEST(missing_data_on_one_host_is_named) {
     assert_failed(UNLIKE(TRAIN_PROGRAM, "--data-dir", scratch_path("nowhere")), 1, "hc_train: rank 1 on ");
     assert_says("nowhere/train.bin does not exist");

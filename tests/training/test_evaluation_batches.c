@@ -26,9 +26,9 @@ static double scored(const char *iterations, const char *seed) {
     assert_done(CHILD_RUN(eval_program, "--checkpoint", scratch_path("source/ckpt-2"), "--device", "pocl", "--data",
                           scratch_path("data"), "--batch-size", "4", "--eval-iters", iterations, "--seed", seed,
                           "--json", scratch_path("score.json")));
-    json_t *figures = read_json("score.json");
-    const double loss = number_in(figures, "loss");
-    json_decref(figures);
+    json_t *score = read_json("score.json");
+    const double loss = number_in(score, "loss");
+    json_decref(score);
     return loss;
 }
 
