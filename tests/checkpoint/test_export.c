@@ -389,8 +389,8 @@ static void write_divided(const char *extra, bool turned) {
     copy("hf/config.json", "divided/config.json");
     struct safetensors *file = tensors_open(scratch_path("hf"), "model.safetensors");
     const char *text = "{\"weight_map\": {";
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct tensor_info *info = safetensors_at(file, i);
+    for (size_t i = 0; i < file->count; i++) {
+        const struct tensor_info *info = &file->infos[i];
         const size_t half = i % 2;
         infos[half][kept[half]] = *info;
         values[half][kept[half]++] = tensors_read(file, info);
