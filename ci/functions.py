@@ -52,7 +52,7 @@ def main():
             text = without_comments(file.read())
         for name, parameters, lines, first in functions(text):
             count += lines > 0
-            if path.startswith("runtime/vulkan/") and re.match("cl[A-Z]", name):
+            if path.startswith("runtime/vulkan/") and re.match("vulkan_cl[A-Z]", name):
                 parameters = 0
             for number, most, what in ((lines, MOST_LINES, "lines"), (parameters, MOST_PARAMETERS, "parameters")):
                 if number > most:

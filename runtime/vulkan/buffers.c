@@ -102,7 +102,8 @@ void vulkan_buffer_destroy(cl_mem memory) {
 
 /* ---- OpenCL's calls */
 
-cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host, cl_int *code) {
+cl_mem CL_API_CALL vulkan_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void *host,
+                                         cl_int *code) {
     cl_mem memory = NULL;
     if (host || (flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR))) {
         *code = CL_INVALID_HOST_PTR; /* the device cannot work on memory of the host */
@@ -120,17 +121,17 @@ cl_mem CL_API_CALL clCreateBuffer(cl_context context, cl_mem_flags flags, size_t
 }
 
 /* Commands may still use the buffer, and programs release buffers at their ends: so this waits for the commands. */
-cl_int CL_API_CALL clReleaseMemObject(cl_mem memory) {
+cl_int CL_API_CALL vulkan_clReleaseMemObject(cl_mem memory) {
     cl_context context = memory->context;
     pthread_mutex_lock(&context->lock);
     vulkan_settle(context);
     vulkan_buffer_destroy(memory);
     pthread_mutex_unlock(&context->lock);
-    return clReleaseContext(context);
+    return vulkan_clReleaseContext(context);
 }
 
-cl_int CL_API_CALL clGetMemObjectInfo(cl_mem memory, cl_mem_info what, size_t capacity, void *value,
-                                      size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetMemObjectInfo(cl_mem memory, cl_mem_info what, size_t capacity, void *value,
+                                             size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     return what == CL_MEM_SIZE ? ANSWER(to, size_t, memory->bytes) : CL_INVALID_VALUE;
 }
@@ -242,9 +243,9 @@ static cl_int read(cl_command_queue queue, cl_mem from, size_t offset, void *dat
     return code;
 }
 
-cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset,
-                                       size_t bytes, void *data, cl_uint count, const cl_event *events,
-                                       cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking,
+                                              size_t offset, size_t bytes, void *data, cl_uint count,
+                                              const cl_event *events, cl_event *event) {
     if (!data || !bytes || !is_inside(memory, offset, bytes)) {
         return CL_INVALID_VALUE;
     }
@@ -258,9 +259,9 @@ cl_int CL_API_CALL clEnqueueReadBuffer(cl_command_queue queue, cl_mem memory, cl
 }
 
 /* A blocking write has to take the data, which the device does itself only where they are in a buffer. */
-cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, size_t offset,
-                                        size_t bytes, const void *data, cl_uint count, const cl_event *events,
-                                        cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking,
+                                               size_t offset, size_t bytes, const void *data, cl_uint count,
+                                               const cl_event *events, cl_event *event) {
     size_t place;
     if (!data || !bytes || !is_inside(memory, offset, bytes)) {
         return CL_INVALID_VALUE;
@@ -274,9 +275,9 @@ cl_int CL_API_CALL clEnqueueWriteBuffer(cl_command_queue queue, cl_mem memory, c
     return vulkan_unlock(queue, code);
 }
 
-cl_int CL_API_CALL clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_offset,
-                                       size_t to_offset, size_t bytes, cl_uint count, const cl_event *events,
-                                       cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_offset,
+                                              size_t to_offset, size_t bytes, cl_uint count, const cl_event *events,
+                                              cl_event *event) {
     if (!bytes || !is_inside(from, from_offset, bytes) || !is_inside(to, to_offset, bytes)) {
         return CL_INVALID_VALUE;
     }
@@ -318,9 +319,9 @@ static cl_int fill(cl_command_queue queue, cl_mem memory, const char word[4], si
     return code;
 }
 
-cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, const void *pattern,
-                                       size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
-                                       const cl_event *events, cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, const void *pattern,
+                                              size_t pattern_bytes, size_t offset, size_t bytes, cl_uint count,
+                                              const cl_event *events, cl_event *event) {
     char word[4];
     if (!pattern || !is_inside(memory, offset, bytes) || !bytes ||
         (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4) || offset % pattern_bytes ||
@@ -338,9 +339,9 @@ cl_int CL_API_CALL clEnqueueFillBuffer(cl_command_queue queue, cl_mem memory, co
 /* ---- mapping, and marks */
 
 /* Only what was made with CL_MEM_ALLOC_HOST_PTR: the host always sees it. */
-void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking, cl_map_flags flags,
-                                     size_t offset, size_t bytes, cl_uint count, const cl_event *events,
-                                     cl_event *event, cl_int *code) {
+void *CL_API_CALL vulkan_clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_bool blocking,
+                                            cl_map_flags flags, size_t offset, size_t bytes, cl_uint count,
+                                            const cl_event *events, cl_event *event, cl_int *code) {
     (void)blocking, (void)flags;
     if (!is_inside(memory, offset, bytes) || !memory->host) {
         *code = memory->host ? CL_INVALID_VALUE : CL_MAP_FAILURE;
@@ -354,14 +355,15 @@ void *CL_API_CALL clEnqueueMapBuffer(cl_command_queue queue, cl_mem memory, cl_b
     return *code == CL_SUCCESS ? memory->host + offset : NULL;
 }
 
-cl_int CL_API_CALL clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
-                                               cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueMarkerWithWaitList(cl_command_queue queue, cl_uint count, const cl_event *events,
+                                                      cl_event *event) {
     cl_int code = vulkan_lock_after(queue, count, events);
     code = code == CL_SUCCESS ? copy_nothing(queue, event) : code;
     return vulkan_unlock(queue, code);
 }
 
-cl_int CL_API_CALL clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memory, void *host, cl_uint count,
-                                           const cl_event *events, cl_event *event) {
-    return memory->host && host ? clEnqueueMarkerWithWaitList(queue, count, events, event) : CL_INVALID_VALUE;
+cl_int CL_API_CALL vulkan_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem memory, void *host, cl_uint count,
+                                                  const cl_event *events, cl_event *event) {
+    return memory->host && host ? vulkan_clEnqueueMarkerWithWaitList(queue, count, events, event)
+                                : CL_INVALID_VALUE;
 }

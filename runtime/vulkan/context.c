@@ -79,10 +79,10 @@ static void destroy(cl_context context) {
     free(context);
 }
 
-cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, cl_uint count,
-                                       const cl_device_id *devices,
-                                       void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
-                                       void *data, cl_int *code) {
+cl_context CL_API_CALL vulkan_clCreateContext(const cl_context_properties *properties, cl_uint count,
+                                              const cl_device_id *devices,
+                                              void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                                              void *data, cl_int *code) {
     (void)properties, (void)count;
     const cl_device_id device = devices[0];
     const float priority = 1.0f;
@@ -114,7 +114,7 @@ cl_context CL_API_CALL clCreateContext(const cl_context_properties *properties, 
     return context;
 }
 
-cl_int CL_API_CALL clReleaseContext(cl_context context) {
+cl_int CL_API_CALL vulkan_clReleaseContext(cl_context context) {
     pthread_mutex_lock(&context->lock);
     const bool last = --context->references == 0;
     pthread_mutex_unlock(&context->lock);

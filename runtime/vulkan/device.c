@@ -251,8 +251,8 @@ static cl_ulong memory_of(cl_device_id device) {
     return most;
 }
 
-cl_int CL_API_CALL clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t capacity, void *value,
-                                   size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t capacity, void *value,
+                                          size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     const VkPhysicalDeviceLimits *limits = &device->properties.limits;
     const uint32_t *most = limits->maxComputeWorkGroupSize;
@@ -360,43 +360,7 @@ PUBLIC void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
     return found;
 }
 
-/* OpenCL's calls that hctrain's programs and CLBlast make. */
-const cl_icd_dispatch vulkan_dispatch = {
-    .clGetPlatformInfo = get_platform_info,
-    .clGetDeviceIDs = get_devices,
-    .clGetDeviceInfo = clGetDeviceInfo,
-    .clCreateContext = clCreateContext,
-    .clReleaseContext = clReleaseContext,
-    .clCreateCommandQueue = clCreateCommandQueue,
-    .clReleaseCommandQueue = clReleaseCommandQueue,
-    .clGetCommandQueueInfo = clGetCommandQueueInfo,
-    .clCreateBuffer = clCreateBuffer,
-    .clReleaseMemObject = clReleaseMemObject,
-    .clGetMemObjectInfo = clGetMemObjectInfo,
-    .clCreateProgramWithSource = clCreateProgramWithSource,
-    .clCreateProgramWithBinary = clCreateProgramWithBinary,
-    .clRetainProgram = clRetainProgram,
-    .clReleaseProgram = clReleaseProgram,
-    .clBuildProgram = clBuildProgram,
-    .clGetProgramInfo = clGetProgramInfo,
-    .clGetProgramBuildInfo = clGetProgramBuildInfo,
-    .clCreateKernel = clCreateKernel,
-    .clReleaseKernel = clReleaseKernel,
-    .clSetKernelArg = clSetKernelArg,
-    .clGetKernelWorkGroupInfo = clGetKernelWorkGroupInfo,
-    .clWaitForEvents = clWaitForEvents,
-    .clGetEventInfo = clGetEventInfo,
-    .clRetainEvent = clRetainEvent,
-    .clReleaseEvent = clReleaseEvent,
-    .clGetEventProfilingInfo = clGetEventProfilingInfo,
-    .clFlush = clFlush,
-    .clFinish = clFinish,
-    .clEnqueueReadBuffer = clEnqueueReadBuffer,
-    .clEnqueueWriteBuffer = clEnqueueWriteBuffer,
-    .clEnqueueCopyBuffer = clEnqueueCopyBuffer,
-    .clEnqueueFillBuffer = clEnqueueFillBuffer,
-    .clEnqueueMapBuffer = clEnqueueMapBuffer,
-    .clEnqueueUnmapMemObject = clEnqueueUnmapMemObject,
-    .clEnqueueNDRangeKernel = clEnqueueNDRangeKernel,
-    .clEnqueueMarkerWithWaitList = clEnqueueMarkerWithWaitList,
-};
+#define ENTRY(name) .name = vulkan_##name,
+const cl_icd_dispatch vulkan_dispatch = {.clGetPlatformInfo = get_platform_info,
+                                         .clGetDeviceIDs = get_devices,
+                                         VULKAN_CALLS(ENTRY)};

@@ -60,7 +60,7 @@ static cl_int create_layouts(cl_kernel kernel) {
     return vulkan_failed(context, result, "Vulkan, for kernel %s", entry->name);
 }
 
-cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_int *code) {
+cl_kernel CL_API_CALL vulkan_clCreateKernel(cl_program program, const char *name, cl_int *code) {
     const struct module *module = &program->module;
     unsigned i = 0;
     while (program->shader && i < module->count && strcmp(module->entries[i].name, name) != 0) {
@@ -85,13 +85,13 @@ cl_kernel CL_API_CALL clCreateKernel(cl_program program, const char *name, cl_in
 }
 
 /* Commands may still use it, so this waits for them. */
-cl_int CL_API_CALL clReleaseKernel(cl_kernel kernel) {
+cl_int CL_API_CALL vulkan_clReleaseKernel(cl_kernel kernel) {
     cl_program program = kernel->program;
     pthread_mutex_lock(&program->context->lock);
     vulkan_settle(program->context);
     destroy(kernel);
     pthread_mutex_unlock(&program->context->lock);
-    return clReleaseProgram(program);
+    return vulkan_clReleaseProgram(program);
 }
 
 /* Where the value of an argument that is pushed or plain stands until the launch. */
@@ -101,7 +101,7 @@ static unsigned char *value_of(cl_kernel kernel, const struct argument *argument
 
 /* Only the thread that launches a kernel sets its arguments, so there is no lock to take. Values of arguments that
  * the kernel does not use are not looked at. */
-cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
+cl_int CL_API_CALL vulkan_clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes, const void *value) {
     if (index >= kernel->entry->count) {
         return CL_INVALID_ARG_INDEX;
     }
@@ -121,8 +121,9 @@ cl_int CL_API_CALL clSetKernelArg(cl_kernel kernel, cl_uint index, size_t bytes,
 }
 
 /* Vulkan does not know how much local memory a kernel takes. */
-cl_int CL_API_CALL clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device, cl_kernel_work_group_info what,
-                                            size_t capacity, void *value, size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_device_id device,
+                                                   cl_kernel_work_group_info what, size_t capacity, void *value,
+                                                   size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     (void)kernel, (void)device;
     return what == CL_KERNEL_LOCAL_MEM_SIZE ? ANSWER(to, cl_ulong, 0) : CL_INVALID_VALUE;
@@ -270,9 +271,9 @@ static cl_int launch(cl_command_queue queue, cl_kernel kernel, const struct shap
     return vulkan_end(queue, event);
 }
 
-cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint directions,
-                                          const size_t *offset, const size_t *global, const size_t *local,
-                                          cl_uint count, const cl_event *events, cl_event *event) {
+cl_int CL_API_CALL vulkan_clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint directions,
+                                                 const size_t *offset, const size_t *global, const size_t *local,
+                                                 cl_uint count, const cl_event *events, cl_event *event) {
     struct shape shape;
     (void)offset; /* NULL */
     cl_int code = local ? measure(kernel, directions, global, local, &shape) : CL_INVALID_WORK_GROUP_SIZE;

@@ -16,6 +16,22 @@
 #include <stdint.h>
 #include <vulkan/vulkan.h>
 
+/* OpenCL's calls that hctrain's programs and CLBlast make: vulkan_clFinish and so on, which the loader finds in the
+ * table. */
+/* clang-format off */
+#define VULKAN_CALLS(CALL) \
+    CALL(clGetDeviceInfo) CALL(clCreateContext) CALL(clReleaseContext) CALL(clCreateCommandQueue) \
+    CALL(clReleaseCommandQueue) CALL(clGetCommandQueueInfo) CALL(clCreateBuffer) CALL(clReleaseMemObject) \
+    CALL(clGetMemObjectInfo) CALL(clCreateProgramWithSource) CALL(clCreateProgramWithBinary) \
+    CALL(clRetainProgram) CALL(clReleaseProgram) CALL(clBuildProgram) CALL(clGetProgramInfo) \
+    CALL(clGetProgramBuildInfo) CALL(clCreateKernel) CALL(clReleaseKernel) CALL(clSetKernelArg) \
+    CALL(clGetKernelWorkGroupInfo) CALL(clWaitForEvents) CALL(clGetEventInfo) CALL(clRetainEvent) \
+    CALL(clReleaseEvent) CALL(clGetEventProfilingInfo) CALL(clFlush) CALL(clFinish) CALL(clEnqueueReadBuffer) \
+    CALL(clEnqueueWriteBuffer) CALL(clEnqueueCopyBuffer) CALL(clEnqueueFillBuffer) CALL(clEnqueueMapBuffer) \
+    CALL(clEnqueueUnmapMemObject) CALL(clEnqueueNDRangeKernel) CALL(clEnqueueMarkerWithWaitList)
+/* clang-format on */
+#define DECLARE(name) extern __typeof__(name) vulkan_##name;
+VULKAN_CALLS(DECLARE)
 extern const cl_icd_dispatch vulkan_dispatch;
 
 enum {

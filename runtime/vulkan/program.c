@@ -14,8 +14,8 @@ static cl_program create(cl_context context) {
     return program;
 }
 
-cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts,
-                                                 const size_t *lengths, cl_int *code) {
+cl_program CL_API_CALL vulkan_clCreateProgramWithSource(cl_context context, cl_uint count, const char **texts,
+                                                        const size_t *lengths, cl_int *code) {
     (void)count; /* hctrain and CLBlast pass one text */
     cl_program program = create(context);
     program->text = lengths && lengths[0] ? memory_string_part(texts[0], lengths[0]) : memory_string(texts[0]);
@@ -23,9 +23,10 @@ cl_program CL_API_CALL clCreateProgramWithSource(cl_context context, cl_uint cou
     return program;
 }
 
-cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint count, const cl_device_id *devices,
-                                                 const size_t *lengths, const unsigned char **binaries,
-                                                 cl_int *status, cl_int *code) {
+cl_program CL_API_CALL vulkan_clCreateProgramWithBinary(cl_context context, cl_uint count,
+                                                        const cl_device_id *devices, const size_t *lengths,
+                                                        const unsigned char **binaries, cl_int *status,
+                                                        cl_int *code) {
     (void)count, (void)devices;
     cl_program program = create(context);
     program->bytes = lengths[0];
@@ -38,14 +39,14 @@ cl_program CL_API_CALL clCreateProgramWithBinary(cl_context context, cl_uint cou
     return program;
 }
 
-cl_int CL_API_CALL clRetainProgram(cl_program program) {
+cl_int CL_API_CALL vulkan_clRetainProgram(cl_program program) {
     pthread_mutex_lock(&program->context->lock);
     program->references++;
     pthread_mutex_unlock(&program->context->lock);
     return CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clReleaseProgram(cl_program program) {
+cl_int CL_API_CALL vulkan_clReleaseProgram(cl_program program) {
     cl_context context = program->context;
     pthread_mutex_lock(&context->lock);
     const bool last = --program->references == 0;
@@ -60,7 +61,7 @@ cl_int CL_API_CALL clReleaseProgram(cl_program program) {
         free(program);
     }
     pthread_mutex_unlock(&context->lock);
-    return last ? clReleaseContext(context) : CL_SUCCESS;
+    return last ? vulkan_clReleaseContext(context) : CL_SUCCESS;
 }
 
 /* ---- building */
@@ -94,8 +95,9 @@ static cl_int use_words(cl_program program, cl_int wrong) {
     return code == CL_SUCCESS ? code : fail(program, code, "vkCreateShaderModule: ", vulkan_result_name(result));
 }
 
-cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,
-                                  const char *options, void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
+cl_int CL_API_CALL vulkan_clBuildProgram(cl_program program, cl_uint count, const cl_device_id *devices,
+                                         const char *options, void(CL_CALLBACK *notify)(cl_program, void *),
+                                         void *data) {
     (void)count, (void)devices, (void)notify, (void)data;
     const bool is_binary = program->words != NULL;
     cl_int code = program->shader ? CL_INVALID_OPERATION : CL_SUCCESS;
@@ -110,15 +112,15 @@ cl_int CL_API_CALL clBuildProgram(cl_program program, cl_uint count, const cl_de
     return code;
 }
 
-cl_int CL_API_CALL clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info what,
-                                         size_t capacity, void *value, size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetProgramBuildInfo(cl_program program, cl_device_id device, cl_program_build_info what,
+                                                size_t capacity, void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     (void)device;
     return what == CL_PROGRAM_BUILD_LOG ? answer_text(to, program->log ? program->log : "") : CL_INVALID_VALUE;
 }
 
-cl_int CL_API_CALL clGetProgramInfo(cl_program program, cl_program_info what, size_t capacity, void *value,
-                                    size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetProgramInfo(cl_program program, cl_program_info what, size_t capacity, void *value,
+                                           size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     if (what == CL_PROGRAM_NUM_DEVICES) {
         return ANSWER(to, cl_uint, 1);

@@ -283,7 +283,7 @@ cl_int vulkan_settle(cl_context context) {
 
 /* ---- OpenCL's calls for events */
 
-cl_int CL_API_CALL clWaitForEvents(cl_uint count, const cl_event *events) {
+cl_int CL_API_CALL vulkan_clWaitForEvents(cl_uint count, const cl_event *events) {
     pthread_mutex_t *lock = &events[0]->queue->context->lock;
     pthread_mutex_lock(lock);
     const cl_int code = vulkan_wait_events(count, events);
@@ -291,7 +291,7 @@ cl_int CL_API_CALL clWaitForEvents(cl_uint count, const cl_event *events) {
     return code;
 }
 
-cl_int CL_API_CALL clRetainEvent(cl_event event) {
+cl_int CL_API_CALL vulkan_clRetainEvent(cl_event event) {
     pthread_mutex_lock(&event->queue->context->lock);
     event->references++;
     pthread_mutex_unlock(&event->queue->context->lock);
@@ -299,7 +299,7 @@ cl_int CL_API_CALL clRetainEvent(cl_event event) {
 }
 
 /* clReleaseCommandQueue takes back the event's reference to the queue, which may be the last. */
-cl_int CL_API_CALL clReleaseEvent(cl_event event) {
+cl_int CL_API_CALL vulkan_clReleaseEvent(cl_event event) {
     cl_command_queue queue = event->queue;
     pthread_mutex_lock(&queue->context->lock);
     const bool last_of_queue = event->references == 1 && queue->references == 1;
@@ -309,10 +309,11 @@ cl_int CL_API_CALL clReleaseEvent(cl_event event) {
         release_event(event);
     }
     pthread_mutex_unlock(&queue->context->lock);
-    return last_of_queue ? clReleaseCommandQueue(queue) : CL_SUCCESS;
+    return last_of_queue ? vulkan_clReleaseCommandQueue(queue) : CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info what, size_t capacity, void *value, size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetEventInfo(cl_event event, cl_event_info what, size_t capacity, void *value,
+                                         size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     if (what != CL_EVENT_COMMAND_EXECUTION_STATUS) {
         return CL_INVALID_VALUE;
@@ -322,8 +323,8 @@ cl_int CL_API_CALL clGetEventInfo(cl_event event, cl_event_info what, size_t cap
     return ANSWER(to, cl_int, done < 0 ? done : done ? CL_COMPLETE : CL_SUBMITTED);
 }
 
-cl_int CL_API_CALL clGetEventProfilingInfo(cl_event event, cl_profiling_info what, size_t capacity, void *value,
-                                           size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetEventProfilingInfo(cl_event event, cl_profiling_info what, size_t capacity,
+                                                  void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     pthread_mutex_lock(&event->queue->context->lock);
     const cl_int code = vulkan_unlock(event->queue, vulkan_wait(event->queue, event->batch));
@@ -399,8 +400,8 @@ static void destroy_parts(cl_command_queue queue) {
     vulkan_buffer_destroy(queue->plain);
 }
 
-cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_id device,
-                                                  cl_command_queue_properties properties, cl_int *code) {
+cl_command_queue CL_API_CALL vulkan_clCreateCommandQueue(cl_context context, cl_device_id device,
+                                                         cl_command_queue_properties properties, cl_int *code) {
     const bool profiles = properties & CL_QUEUE_PROFILING_ENABLE;
     if (device != context->device || (profiles && !device->time_bits)) {
         *code = device != context->device ? CL_INVALID_DEVICE : CL_INVALID_QUEUE_PROPERTIES;
@@ -427,7 +428,7 @@ cl_command_queue CL_API_CALL clCreateCommandQueue(cl_context context, cl_device_
 }
 
 /* Events keep their queue, and batches keep events: so the batches are emptied first. */
-cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
+cl_int CL_API_CALL vulkan_clReleaseCommandQueue(cl_command_queue queue) {
     cl_context context = queue->context;
     pthread_mutex_lock(&context->lock);
     if (vulkan_wait_all(queue) != CL_SUCCESS) {
@@ -451,11 +452,11 @@ cl_int CL_API_CALL clReleaseCommandQueue(cl_command_queue queue) {
         free(queue);
     }
     pthread_mutex_unlock(&context->lock);
-    return last ? clReleaseContext(context) : CL_SUCCESS;
+    return last ? vulkan_clReleaseContext(context) : CL_SUCCESS;
 }
 
-cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t capacity,
-                                         void *value, size_t *bytes) {
+cl_int CL_API_CALL vulkan_clGetCommandQueueInfo(cl_command_queue queue, cl_command_queue_info what, size_t capacity,
+                                                void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     if (what == CL_QUEUE_CONTEXT) {
         return ANSWER(to, cl_context, queue->context);
@@ -463,12 +464,12 @@ cl_int CL_API_CALL clGetCommandQueueInfo(cl_command_queue queue, cl_command_queu
     return what == CL_QUEUE_DEVICE ? ANSWER(to, cl_device_id, queue->context->device) : CL_INVALID_VALUE;
 }
 
-cl_int CL_API_CALL clFlush(cl_command_queue queue) {
+cl_int CL_API_CALL vulkan_clFlush(cl_command_queue queue) {
     pthread_mutex_lock(&queue->context->lock);
     return vulkan_unlock(queue, vulkan_submit(queue));
 }
 
-cl_int CL_API_CALL clFinish(cl_command_queue queue) {
+cl_int CL_API_CALL vulkan_clFinish(cl_command_queue queue) {
     pthread_mutex_lock(&queue->context->lock);
     return vulkan_unlock(queue, vulkan_wait_all(queue));
 }
