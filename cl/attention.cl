@@ -12,8 +12,9 @@
  * [B, H, T]. Neighbouring query heads share a key head: query head h reads key and value head h / KV_GROUP, where
  * KV_GROUP = H / K. dk and dv are sums over the query heads of a group, in their order.
  *
- * This is what the files behind have in common: attention_cpu.cl on CPUs, attention_gpu.cl on GPUs,
- * attention_matrix_cores.cl on matrix cores, and attention_step.cl where text is generated.
+ * This is what the other files of attention have in common: attention_cpu.cl on CPUs (in attention_cpu_fp32.cl and
+ * attention_cpu_bf16.cl), attention_gpu.cl on GPUs, attention_matrix_cores.cl on matrix cores, and
+ * attention_step.cl where text is generated. The table in src/operations/attention.c picks one.
  *
  * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), ATTN_SCALE, KEY_VEC keys in a
  * vector.

@@ -13,7 +13,7 @@
  *   C_j <- C_j / (C_j sum_i K_ij R_i + HC_EPS)   from the second iteration on,
  *   R_i <- R_i / (R_i sum_j K_ij C_j + HC_EPS).
  */
-#define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS) /* struct scaling */
+#define MAP_WORK (2 * SINKHORN_ITERATIONS * STREAMS) /* floats of struct scaling */
 #include "hc_gates.cl"
 
 #define FACTOR_LIMIT 1e15f

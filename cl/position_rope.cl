@@ -1,6 +1,6 @@
 /* Rotary position embedding (RoPE; Su et al. 2021): components d and d + D/2 of a head at position t turn by the
  * angle a = t theta^(-2d/D), or with rope_fraction by another or none. The host has computed cosines and sines in
- * double (operations/head_rows.c).
+ * double (operations/branches.c).
  *
  *   u' = u cos a - w sin a        w' = w cos a + u sin a
  */

@@ -35,7 +35,7 @@ static bool is_frozen(const struct gpt *gpt, const struct parameter *parameter,
            (settings->decay_all && gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(parameter));
 }
 
-int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
+int64_t trained_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration) {
     return iteration - gpt->loss_scale.skipped - gpt->resumed_steps + parameter->steps;
 }
 
@@ -109,7 +109,7 @@ static void step_groups(struct gpt *gpt, const struct optimizer_settings *settin
         if (parameter) {
             own = (struct group){highest_rate(parameters, parameter, settings),
                                  to_one && parameter->leaf && parameter->leaf->kind == LEAF_NORM,
-                                 adamw_steps(gpt, parameter, iteration + 1)};
+                                 trained_steps(gpt, parameter, iteration + 1)};
             is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
             first = i > 0 ? parameter->offset : 0; /* with the gap before it */
         }

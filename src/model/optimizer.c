@@ -53,7 +53,7 @@ int64_t optimizer_steps(const struct gpt *gpt, const struct parameter *parameter
         (gpt->options.optimizer.freeze_alpha_res && parameter_is_alpha_res(parameter))) {
         return 0;
     }
-    return parameter->frozen ? parameter->steps : adamw_steps(gpt, parameter, iteration);
+    return parameter->frozen ? parameter->steps : trained_steps(gpt, parameter, iteration);
 }
 
 bool optimizer_has_option(const struct optimizer *optimizer, const char *name) {

@@ -1,5 +1,6 @@
-/* The optimizer: clipping by the global norm, and the step of an optimizer of the
- * table in optimizer.c. An optimizer is a row of that table and its kernels. */
+/* Optimizers: a row each, in adamw.c and muon.c, named in the table of optimizer.c. A next one (Lion) is such a file
+ * and its kernels: "An optimizer" in CONTRIBUTING.md lists what is to do. The step clips gradients by their global
+ * norm. */
 #pragma once
 
 #include "runtime/options/options.h"
@@ -23,7 +24,9 @@ struct optimizer_matrices {
 struct optimizer {
     const char *name;
     const char *updates; /* "all weights": which, for --help */
-    /* Its states, of type `moments` for each weight, by the prefix of their tensors in checkpoints. */
+    /* Its states, of type `moments` for each weight, by the prefix of their tensors in checkpoints. The memory
+     * plan, checkpoints and --shard-optimizer follow from this list; `step` has only to honour
+     * range.states_first. */
     const char *states[OPTIMIZER_MOST_STATES];
     /* Appends rows for its own options. Their names are those of no other option, of other optimizers either. */
     void (*options)(struct optimizer_settings *settings, struct option_table *table);
@@ -87,7 +90,7 @@ int optimizer_check_following(const char *name, double value, const char *follow
 uint64_t rounding_key(const struct gpt *gpt, int64_t iteration);
 
 /* The steps of a parameter that is trained, by the end of `iteration` iterations: bias correction counts them. */
-int64_t adamw_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration);
+int64_t trained_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration);
 
 /* AdamW's step of the parameters that are not made of matrices. Launches. */
 void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* How the learning rate falls after its linear warm-up; see optimizer_rate. Another schedule is a word and a value
- * here, a case of `height` in optimizer.c, and in src/settings a line of help and of what it leaves unused
- * (settings.c), and `decays` of schedule.c if it never falls. */
+ * here, a case of `height` in optimizer.c, and in src/settings/settings.c a line of help, one of what it leaves
+ * unused, and `decays` if it never falls. */
 #define LR_SCHEDULE_WORDS "cosine|wsd|linear|constant"
 enum lr_schedule { LR_COSINE, LR_WSD, LR_LINEAR, LR_CONSTANT };
 
@@ -64,7 +64,7 @@ enum muon_dtype { MUON_AUTO, MUON_FP32, MUON_BF16 };
  *   linear    in a line to min_lr at lr_decay_iters;
  *   wsd       constant, but over the last cooldown_fraction of lr_decay_iters in a line to min_lr;
  *   constant  learning_rate for ever.
- * After lr_decay_iters it stays at min_lr. */
+ * After lr_decay_iters all but constant stay at min_lr. */
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration);
 
 /* The learning rate of an iteration, of parameters whose highest rate is `highest` (negative: learning_rate):

@@ -188,7 +188,7 @@ static bool cpu_bf16_takes(const struct compute *compute, const struct operation
 static const struct attention_algorithm {
     const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
     bool (*takes)(const struct compute *compute,
-                  const struct operation_shape *shape); /* NULL: it is not chosen here */
+                  const struct operation_shape *shape); /* NULL: all; matrix_cores: never asked */
     bool transposes; /* it, or a row that may replace it, reads keys_t and values_t */
     void (*forward)(struct operations *operations, const struct attention_pass *pass);
     void (*backward)(struct operations *operations, const struct attention_pass *pass);

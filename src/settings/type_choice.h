@@ -1,5 +1,5 @@
 /* What --dtype auto stands for: bf16 if a GPU's matrix cores multiply it, or a CPU's bf16 instructions in a model
- * that is wide enough; else fp32. */
+ * that is wide enough; else fp32, as with a --gemm that has no 16 bits (cblas, clblast, portable). Never fp16. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"

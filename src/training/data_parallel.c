@@ -18,9 +18,11 @@
 /* How ranks exchange gradients. Nothing outside this file knows the order of these calls:
  *
  *   data_parallel_backward, for each micro-batch of a step, after gpt_forward:
- *       gpt_loss, gpt_backward                  add the micro-batch's gradients to those in the arena
+ *       gpt_loss, gpt_backward                  write the micro-batch's gradients to the arena, and from the second
+ *                                               micro-batch of the step on add them to those there
  *   and for the last one, whose backward pass completes the gradients, between gpt_loss and gpt_backward:
- *       row_gradients_mark, ranks_merge         the tokens of all ranks' last micro-batches
+ *       row_gradients_mark, ranks_merge         the tokens of all ranks' last micro-batches (these two and the next
+ *                                               where data_parallel_plan keeps rows apart)
  *       row_gradients_begin                     the embedding's gradients of these tokens go to rows of their own,
  *                                               so that the head's part of the token embedding is complete early
  *       collective_begin                        the list of buckets, in the order in which they become complete

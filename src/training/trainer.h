@@ -1,5 +1,5 @@
-/* What a training run works with. train_setup.c makes it ready, train_loop.c iterates; run_folder.c is its folder
- * with its logs. */
+/* What a training run works with. train_setup.c is the set-up, train_loop.c the training loop, run_folder.c the
+ * folder of the run with its logs. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
