@@ -32,12 +32,19 @@ static const double GRADIENT_AMPLIFICATION = 4 * 1.41;
 static struct compute *compute;
 static double worst_loss, worst_logits, worst_gradient;
 
+/* How much memory there is: the activation's output is kept where there is enough, which is usual in fp32. */
+enum memory { USUAL_MEMORY, ENOUGH_MEMORY, LITTLE_MEMORY };
+
 struct model_case {
     const char *residual;
     int64_t streams;
     bool bias, norm_sum, dropout;
     enum element_type type;
-    bool scaled; /* streams */
+    bool scaled;          /* streams */
+    const char *settings; /* as small_model_set takes them, after all others; NULL: none */
+    enum memory memory;
+    const char *absent; /* a parameter that the model does not have */
+    bool both_types;    /* if all is asked for, in fp32 and bf16 */
 };
 
 /* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
@@ -51,21 +58,23 @@ static struct model_config config_of(const struct model_case *shape) {
     config.n_head = is_large(shape) ? 1 : 3;
     config.n_embd = is_large(shape) ? 8 : 12;
     config.block_size = is_large(shape) ? 3 : 7; /* the reference takes seconds a token there */
-    config.vocab_size = 19;
-    reference_set(&config.settings, "sinkhorn_iters", 9);
-    reference_set(&config.settings, "attnres_block", shape->bias ? 3 : 1);
-    reference_set(&config.settings, "mudd_round", shape->bias ? 0 : 16);
     config.bias = shape->bias;
     config.stream_reduce = shape->norm_sum ? STREAM_REDUCE_NORM_SUM : STREAM_REDUCE_SUM_NORM;
     config.stream_expand = shape->scaled;
     config.dropout = shape->dropout ? 0.2 : 0.0;
+    small_model_set(&config, shape->bias ? "vocab_size=19 sinkhorn_iters=9 attnres_block=3 mudd_round=0"
+                                         : "vocab_size=19 sinkhorn_iters=9 attnres_block=1 mudd_round=16");
+    small_model_set(&config, shape->settings ? shape->settings : "");
     return config;
 }
+
+/* The model that is being compared, in words. */
+static const char *compared = "";
 
 static void judge(const char *name, double error, double allowed, double *so_far) {
     *so_far = fmax(*so_far, error / allowed);
     if (!(error <= allowed)) {
-        fail_msg("%s: error %.3g, allowed %.3g", name, error, allowed);
+        fail_msg("%s: %s: error %.3g, allowed %.3g", compared, name, error, allowed);
     }
 }
 
@@ -77,15 +86,6 @@ static double rounding_of(const struct small_model *model) {
 }
 
 /* ---- against the reference */
-
-static double *widened(const float *values, size_t count) {
-    double *wide = malloc(count * sizeof *wide);
-    assert_non_null(wide);
-    for (size_t i = 0; i < count; i++) {
-        wide[i] = (double)values[i];
-    }
-    return wide;
-}
 
 static void compare_forward(struct small_model *model, const struct reference_model *reference, float loss) {
     const size_t tokens = gpt_tokens(&model->gpt), count = tokens * (size_t)model->gpt.config.vocab_size;
@@ -152,59 +152,160 @@ static void leave_little_memory(const struct model_config *config, int64_t batch
     small_model_release(&model);
 }
 
-static void compare_with_the_reference(const struct model_config *config, int64_t batch, enum element_type type,
-                                       bool keeps_activation) {
-    const size_t memory = compute->device.memory_bytes;
-    const struct gpt_pass pass = {.dropout = config->dropout > 0.0, .seed = 5, .iteration = 3, .first_row = 70};
-    struct small_model model;
-    if (!keeps_activation) {
-        leave_little_memory(config, batch, type);
+/* Compares the last pass, over a batch of this shape. */
+static void compare_pass(struct small_model *model, struct token_shape shape, struct gpt_pass pass, float loss) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    float *weights = small_model_read(model, parameters->weights), *gradients = small_model_gradients(model);
+    double *values = malloc(parameters->elements * sizeof *values);
+    for (size_t i = 0; i < parameters->elements; i++) {
+        values[i] = (double)weights[i];
     }
-    small_model_create_typed(&model, compute, config, batch, type);
-    compute->device.memory_bytes = memory;
-    small_model_randomise(&model, 2);
-    float *weights = small_model_read(&model, model.gpt.parameters.weights);
-    double *values = widened(weights, model.gpt.parameters.elements);
-    const struct reference_model reference = {.config = &model.gpt.config,
-                                              .parameters = &model.gpt.parameters,
+    const struct reference_model reference = {.config = &model->gpt.config,
+                                              .parameters = parameters,
                                               .values = values,
-                                              .shape = model.gpt.shape,
-                                              .x = model.x,
-                                              .y = model.y,
+                                              .shape = shape,
+                                              .x = model->x,
+                                              .y = model->y,
                                               .pass = pass};
-    const float loss = small_model_backward(&model, pass);
-    float *gradients = small_model_gradients(&model);
-    assert_int_equal(model.gpt.keeps_activation, keeps_activation);
-    compare_forward(&model, &reference, loss);
-    compare_gradients(&model, gradients, &reference, values);
+    compare_forward(model, &reference, loss);
+    compare_gradients(model, gradients, &reference, values);
     free(weights);
     free(values);
     free(gradients);
-    small_model_release(&model);
 }
 
 static void compare_case(const struct model_case *shape) {
-    const struct model_config config = config_of(shape);
-    compare_with_the_reference(&config, is_large(shape) ? 1 : 3, shape->type, shape->type == ELEMENT_FP32);
+    struct model_config config = config_of(shape);
+    const size_t memory = compute->device.memory_bytes;
+    const bool keeps_activation =
+        shape->memory == USUAL_MEMORY ? shape->type == ELEMENT_FP32 : shape->memory == ENOUGH_MEMORY;
+    const struct gpt_pass pass = {.dropout = shape->dropout, .seed = 5, .iteration = 3, .first_row = 70};
+    const int64_t batch = is_large(shape) ? 1 : 3;
+    struct small_model model;
+    compared = scratch_format("%s of %d streams%s%s%s%s in %s, %s", shape->residual, (int)shape->streams,
+                              shape->bias ? ", biases" : "", shape->norm_sum ? ", norm_sum" : "",
+                              shape->dropout ? ", dropout" : "", shape->scaled ? ", scaled" : "",
+                              element_name(shape->type), shape->settings ? shape->settings : "usual settings");
+    print_message("  %s\n", compared);
+    small_model_require(model_config_check(&config));
+    if (!keeps_activation) {
+        leave_little_memory(&config, batch, shape->type);
+    }
+    small_model_create_typed(&model, compute, &config, batch, shape->type);
+    compute->device.memory_bytes = memory;
+    small_model_randomise(&model, 2);
+    const float loss = small_model_backward(&model, pass);
+    assert_int_equal(model.gpt.keeps_activation, keeps_activation);
+    assert_true(!shape->absent || !parameters_find(&model.gpt.parameters, shape->absent));
+    compare_pass(&model, model.gpt.shape, pass, loss);
+    small_model_release(&model);
 }
 
-UNIT_TEST(models_in_16_bits_agree) {
-    static const struct model_case shapes[] = {
-        {"rc", 1, .bias = true, .dropout = true, .type = ELEMENT_FP16},
-        {"hc", 4, .type = ELEMENT_FP16},
-        {"mhc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_FP16},
-        {"shc", 4, .norm_sum = true, .dropout = true, .type = ELEMENT_BF16},
-        {"mudd", 1, .bias = true, .norm_sum = true, .dropout = true, .type = ELEMENT_BF16},
-    };
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        compare_case(&shapes[i]);
+#define SHC   .residual = "shc", .streams = 5
+#define MUDD  .residual = "mudd", .streams = 1
+#define RC    .residual = "rc", .streams = 1
+#define MHC   .residual = "mhc", .streams = 3
+#define HC    .residual = "hc", .streams = 2
+#define HEADS "n_layer=2 n_head=4 n_kv_head=2 rope_theta=30 " /* mudd amplifies roundings from layer to layer */
+
+/* What models can be beside their connections. Rows of one subject share compiled kernels where they can. */
+static const struct model_case cases[] = {
+    /* 16 bits */
+    {RC, .bias = true, .dropout = true, .type = ELEMENT_FP16},
+    {"hc", 4, .type = ELEMENT_FP16},
+    {"mhc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_FP16},
+    {"shc", 4, .norm_sum = true, .dropout = true, .type = ELEMENT_BF16},
+    {MUDD, .bias = true, .norm_sum = true, .dropout = true, .type = ELEMENT_BF16},
+    /* activations and positions */
+    {RC, .bias = true, .norm_sum = true, .settings = "activation=gelu_tanh"},
+    {SHC, .settings = "position=none", .absent = "transformer.wpe.weight"},
+    /* heads that share keys, and whose channels together are not those of the model: wider than it, and of a size
+     * that no vector divides */
+    {SHC, .bias = true, .dropout = true, .settings = "n_head=4 n_kv_head=2 head_dim=6", .both_types = true},
+    {MUDD, .bias = true, .dropout = true, .type = ELEMENT_BF16, .settings = "n_head=4 n_kv_head=2 head_dim=6",
+     .both_types = true},
+    {SHC, .bias = true, .dropout = true, .type = ELEMENT_BF16, .settings = "n_head=5 n_kv_head=1 head_dim=3",
+     .both_types = true},
+    {MUDD, .bias = true, .dropout = true, .settings = "n_head=5 n_kv_head=1 head_dim=3", .both_types = true},
+    {SHC, .bias = true, .dropout = true, .settings = "n_head=2 n_kv_head=2 head_dim=32", .both_types = true},
+    {MUDD, .bias = true, .dropout = true, .type = ELEMENT_BF16, .settings = "n_head=2 n_kv_head=2 head_dim=32",
+     .both_types = true},
+    /* RoPE in place and qk_norm, alone and together, then with a scale of scores; grouped and odd heads */
+    {SHC, .bias = true, .norm_sum = true, .type = ELEMENT_BF16,
+     .settings = HEADS "position=rope head_dim=6 qkv_bias=false", .both_types = true},
+    {MUDD, .bias = true, .norm_sum = true, .settings = HEADS "position=rope head_dim=6 qkv_bias=false",
+     .both_types = true},
+    {SHC, .bias = true, .norm_sum = true, .settings = HEADS "qk_norm=true head_dim=5", .both_types = true},
+    {MUDD, .bias = true, .norm_sum = true, .type = ELEMENT_BF16, .settings = HEADS "qk_norm=true head_dim=5",
+     .both_types = true},
+    {SHC, .bias = true, .norm_sum = true, .type = ELEMENT_BF16,
+     .settings = HEADS "position=rope qk_norm=true head_dim=6 attn_scale=0.7 rope_fraction=0.666666666666666667",
+     .both_types = true},
+    {MUDD, .bias = true, .norm_sum = true,
+     .settings = HEADS "position=rope qk_norm=plain head_dim=6 attn_scale=0.7 rope_fraction=0.666666666666666667",
+     .both_types = true},
+    /* norms, with biases, which an RMSNorm has not, and of both an epsilon that shows */
+    {SHC, .bias = true, .norm_sum = true, .settings = "norm_eps=0.03"},
+    {SHC, .bias = true, .norm_sum = true, .settings = "norm=rmsnorm norm_eps=0.03",
+     .absent = "transformer.ln_f.bias"},
+    /* normed embeddings before all kinds of connections, with learned positions and without, and scaled streams */
+    {SHC, .bias = true, .dropout = true, .scaled = true, .settings = "embed_norm=true norm_eps=0.03"},
+    {"gated", 2, .dropout = true, .type = ELEMENT_FP16, .settings = "embed_norm=true norm_eps=0.03 position=none"},
+    {"attnres", 1, .bias = true, .settings = "embed_norm=true norm_eps=0.03"},
+    {MUDD, .bias = true, .dropout = true, .type = ELEMENT_BF16,
+     .settings = "embed_norm=true norm_eps=0.03 position=none"},
+    {RC, .settings = "embed_norm=true norm_eps=0.03"},
+    /* capped logits by a head's own weights, then by those of the token embedding with a bias, in 16 bits and
+     * bounded in another way */
+    {RC, .settings = "qkv_bias=true tie_embeddings=false logit_softcap=0.7"},
+    {RC, .type = ELEMENT_BF16, .settings = "qkv_bias=true head_bias=true logit_softcap=0.7"},
+    {RC, .settings = "qkv_bias=true head_bias=true logit_softcap=0.7 softcap_kind=rsqrt"},
+    /* MLPs of all kinds, of usual and odd widths, with the activation's output kept or not */
+    {MHC, .bias = true, .norm_sum = true, .settings = "n_layer=1", .memory = LITTLE_MEMORY},
+    {RC, .bias = true, .norm_sum = true, .settings = "n_layer=1 mlp=swiglu mlp_width=20", .memory = LITTLE_MEMORY},
+    {MHC, .bias = true, .norm_sum = true, .settings = "n_layer=1 mlp=relu2 mlp_width=31", .memory = LITTLE_MEMORY},
+    {RC, .norm_sum = true, .settings = "n_layer=1 mlp_width=20"},
+    {MHC, .norm_sum = true, .type = ELEMENT_BF16, .settings = "n_layer=1 mlp=swiglu mlp_width=31",
+     .memory = ENOUGH_MEMORY},
+    {RC, .norm_sum = true, .settings = "n_layer=1 mlp=relu2"},
+    /* connections without gains: the kind of norm that runs over all streams, and that over each */
+    {MHC, .bias = true, .settings = "hc_norm_gain=false hc_eps=0.01"},
+    {HC, .settings = "hc_norm_gain=false hc_eps=0.01"},
+    /* transposed: what the public code of s2HC has beyond the paper's text */
+    {"shc", 4, .settings = "h_res_transposed=true hc_norm_eps=0"},
+    {MHC, .bias = true, .dropout = true, .settings = "h_res_transposed=true hc_norm_eps=1e-3"},
+    {HC, .settings = "h_res_transposed=true hc_norm_eps=0"},
+    {"circulant", 5, .settings = "h_res_transposed=true hc_norm_eps=1e-3 read_delay=true"},
+    /* streams summed at the top with weights that are learned; rc has one and ignores it */
+    {MHC, .bias = true, .settings = "stream_reduce=head hc_eps=0.01"},
+    {HC, .settings = "stream_reduce=head hc_eps=0.01 norm=rmsnorm"},
+    {"krom", 8, .type = ELEMENT_FP16, .settings = "stream_reduce=head hc_eps=0.01"},
+    {RC, .settings = "stream_reduce=head hc_eps=0.01 norm=rmsnorm"},
+    /* sublayers that read with the H_pre of the one before; three kinds of top */
+    {MHC, .bias = true, .dropout = true, .settings = "read_delay=true stream_reduce=auto hc_norm_gain=false"},
+    {HC, .bias = true, .settings = "read_delay=true stream_reduce=norm_sum norm=rmsnorm"},
+    {"krom", 4, .scaled = true, .settings = "read_delay=true stream_reduce=head hc_norm_gain=false"},
+    {SHC, .type = ELEMENT_BF16, .settings = "read_delay=true stream_reduce=auto norm=rmsnorm"},
+    {"hc", 3, .bias = true, .type = ELEMENT_FP16,
+     .settings = "read_delay=true stream_reduce=norm_sum hc_norm_gain=false"},
+    {"wide", 4, .settings = "read_delay=true stream_reduce=head norm=rmsnorm"},
+};
+
+UNIT_TEST(models_agree) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct model_case shape = cases[i];
+        compare_case(&shape);
+        if (shape.both_types && test_is_whole()) {
+            shape.type = shape.type == ELEMENT_FP32 ? ELEMENT_BF16 : ELEMENT_FP32;
+            compare_case(&shape);
+        }
     }
 }
 
 /* GEMMs by a backend that reads 16 bits and has an epilogue, as on a GPU: bias and both GELUs. */
 UNIT_TEST(matrix_units_agree_too) {
-    const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
-    struct model_config config = config_of(&shape);
+    static const char *const settings[] = {NULL, "activation=gelu_tanh", "mlp=swiglu mlp_width=20",
+                                           "mlp=relu2 mlp_width=20 activation=gelu_tanh"};
     struct compute *usual = compute;
     const struct compute_options options = {.device = "pocl",
                                             .gemm = "mma",
@@ -212,15 +313,10 @@ UNIT_TEST(matrix_units_agree_too) {
                                             .cache_dir = ""};
     small_model_require(gemm_compute_open(&compute, &options));
     assert_true(gemm_fuses(compute, ELEMENT_BF16));
-    compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
-    if (test_is_whole()) {
-        config.activation = ACTIVATION_GELU_TANH;
-        compare_with_the_reference(&config, 3, ELEMENT_BF16, true);
-        config.mlp_width = 20;
-        for (int mlp = MLP_SWIGLU; mlp <= MLP_RELU2; mlp++) {
-            config.mlp = mlp;
-            compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
-        }
+    for (size_t i = 0; i < (test_is_whole() ? COUNT(settings) : 1); i++) {
+        compare_case(&(struct model_case){RC, .bias = true, .norm_sum = true, .type = ELEMENT_BF16,
+                                          .settings = settings[i],
+                                          .memory = i == 1 ? ENOUGH_MEMORY : LITTLE_MEMORY});
     }
     compute_close(compute);
     compute = usual;
@@ -229,147 +325,20 @@ UNIT_TEST(matrix_units_agree_too) {
 /* ---- parts of a model's life */
 
 /* These have the same kernels, which are compiled once. */
-static const struct model_case plain_shc = {"shc", 5, .bias = false}, plain_rc = {"rc", 1, .bias = false};
+static const struct model_case plain_shc = {SHC}, plain_rc = {RC};
 
 /* A batch smaller than planned, right after a larger one. */
 UNIT_TEST(smaller_batches_agree_too) {
     const struct model_config config = config_of(&plain_shc);
+    const struct gpt_pass pass = {.dropout = false};
+    const struct token_shape small = {2, 5};
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 2);
-    small_model_backward(&model, (struct gpt_pass){.dropout = false});
-    const struct token_shape small = {2, 5};
+    small_model_backward(&model, pass);
     small_model_require(gpt_set_batch(&model.gpt, small, model.x, model.y));
-    const float loss = small_model_backward(&model, (struct gpt_pass){.dropout = false});
-    float *weights = small_model_read(&model, model.gpt.parameters.weights);
-    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
-    double *values = widened(weights, model.gpt.parameters.elements);
-    const struct reference_model reference = {.config = &model.gpt.config,
-                                              .parameters = &model.gpt.parameters,
-                                              .values = values,
-                                              .shape = small,
-                                              .x = model.x,
-                                              .y = model.y};
-    compare_forward(&model, &reference, loss);
-    compare_gradients(&model, gradients, &reference, values);
-    free(weights);
-    free(gradients);
-    free(values);
+    compare_pass(&model, small, pass, small_model_backward(&model, pass));
     small_model_release(&model);
-}
-
-UNIT_TEST(gelu_by_tanh_agrees_too) {
-    const struct model_case shape = {"rc", 1, .bias = true, .norm_sum = true, .dropout = false};
-    struct model_config config = config_of(&shape);
-    config.activation = ACTIVATION_GELU_TANH;
-    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
-}
-
-UNIT_TEST(models_without_positions_agree_too) {
-    struct model_config config = config_of(&plain_shc);
-    config.position = POSITION_NONE;
-    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
-    struct small_model model;
-    small_model_create(&model, compute, &config, 3);
-    assert_null(parameters_find(&model.gpt.parameters, "transformer.wpe.weight"));
-    small_model_release(&model);
-}
-
-/* In fp32 and in bf16, or in one of them in turn. */
-static void compare_in_both(const struct model_config *config, size_t turn) {
-    if (turn % 2 == 0 || test_is_whole()) {
-        compare_with_the_reference(config, 3, ELEMENT_FP32, true);
-    }
-    if (turn % 2 == 1 || test_is_whole()) {
-        compare_with_the_reference(config, 3, ELEMENT_BF16, false);
-    }
-}
-
-/* Heads that share keys, and whose channels together are not those of the model: wider than it, and of a size that
- * no vector divides. */
-UNIT_TEST(other_heads_agree_too) {
-    static const struct {
-        int64_t heads, kv_heads, size;
-    } all[] = {{4, 2, 6}, {5, 1, 3}, {2, 2, 32}};
-    const struct model_case shapes[] = {{"shc", 5, .bias = true, .dropout = true},
-                                        {"mudd", 1, .bias = true, .dropout = true}};
-    for (size_t i = 0; i < 2 * COUNT(all); i++) {
-        const size_t k = i / 2;
-        struct model_config config = config_of(&shapes[i % 2]);
-        config.n_head = all[k].heads;
-        config.n_kv_head = all[k].kv_heads;
-        config.head_dim = all[k].size;
-        small_model_require(model_config_check(&config));
-        compare_in_both(&config, i + k);
-    }
-}
-
-/* RoPE in place and qk_norm, alone and together, then with a scale of scores; grouped and odd heads. */
-UNIT_TEST(changed_queries_and_keys_agree_too) {
-    const struct model_case shapes[] = {{"shc", 5, .bias = true, .norm_sum = true},
-                                        {"mudd", 1, .bias = true, .norm_sum = true}};
-    for (int all = 2; all < 8; all++) {
-        const int i = all / 2;
-        struct model_config config = config_of(&shapes[all % 2]);
-        config.n_layer = 2; /* mudd amplifies the rounding of 16 bits from layer to layer */
-        config.position = i & 1 ? POSITION_ROPE : POSITION_LEARNED;
-        config.qk_norm = !(i & 2) ? QK_NORM_NONE : all == 7 ? QK_NORM_PLAIN : QK_NORM_GAINED;
-        config.rope_theta = 30.0;
-        config.n_head = 4;
-        config.n_kv_head = 2;
-        config.head_dim = i & 1 ? 6 : 5;
-        config.qkv_bias = i == 1 ? SWITCH_OFF : SWITCH_FOLLOWS;
-        config.attn_scale = i == 3 ? 0.7 : 0.0;
-        config.rope_fraction = i == 3 ? 2.0 / 3.0 : 1.0;
-        small_model_require(model_config_check(&config));
-        compare_in_both(&config, (size_t)(all + i));
-    }
-}
-
-/* With biases, which an RMSNorm has not, and of both an epsilon that shows. */
-UNIT_TEST(other_norms_agree_too) {
-    const struct model_case shape = {"shc", 5, .bias = true, .norm_sum = true};
-    for (int norm = NORM_LAYER; norm <= NORM_RMS; norm++) {
-        struct model_config config = config_of(&shape);
-        config.norm = norm;
-        config.norm_eps = 0.03;
-        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
-        struct small_model model;
-        small_model_create(&model, compute, &config, 3);
-        assert_int_equal(parameters_find(&model.gpt.parameters, "transformer.ln_f.bias") != NULL,
-                         norm == NORM_LAYER);
-        small_model_release(&model);
-    }
-}
-
-/* Before all kinds of connections, with learned positions and without, with streams that are scaled. */
-UNIT_TEST(normed_embeddings_agree_too) {
-    static const struct model_case shapes[] = {{"shc", 5, .bias = true, .dropout = true, .scaled = true},
-                                               {"gated", 2, .dropout = true, .type = ELEMENT_FP16},
-                                               {"attnres", 1, .bias = true},
-                                               {"mudd", 1, .bias = true, .dropout = true, .type = ELEMENT_BF16},
-                                               {"rc", 1, .bias = false}};
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        struct model_config config = config_of(&shapes[i]);
-        config.embed_norm = true;
-        config.norm_eps = 0.03;
-        config.position = i % 2 ? POSITION_NONE : POSITION_LEARNED;
-        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
-    }
-}
-
-/* Their own weights, then those of the token embedding with a bias, in 16 bits and bounded in another way. */
-UNIT_TEST(capped_logits_of_a_head_of_its_own_agree_too) {
-    struct model_config config = config_of(&plain_rc);
-    config.qkv_bias = SWITCH_ON;
-    config.tie_embeddings = false;
-    config.logit_softcap = 0.7;
-    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
-    config.head_bias = true;
-    config.tie_embeddings = true;
-    compare_with_the_reference(&config, 3, ELEMENT_BF16, false);
-    config.softcap_kind = SOFTCAP_RSQRT;
-    compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
 }
 
 /* Where their squares are infinite in floats, too. */
@@ -405,82 +374,12 @@ UNIT_TEST(huge_logits_are_capped) {
     }
 }
 
-/* Of all kinds, of usual and odd widths, with biases and without, with the activation's output kept or not. */
-UNIT_TEST(other_mlps_agree_too) {
-    static const int64_t widths[] = {0, 20, 31};
-    for (int i = 0; i < 6; i++) {
-        const struct model_case shape = {i % 2 ? "rc" : "mhc", i % 2 ? 1 : 3, .bias = i < 3, .norm_sum = true};
-        struct model_config config = config_of(&shape);
-        config.n_layer = 1;
-        config.mlp = i % 3 == 0 ? MLP_GELU : i % 3 == 1 ? MLP_SWIGLU : MLP_RELU2;
-        config.mlp_width = widths[(i + i / 3) % 3];
-        compare_with_the_reference(&config, 3, i == 4 ? ELEMENT_BF16 : ELEMENT_FP32, i >= 3);
-    }
-}
-
-/* Of the kind of norm that runs over all streams, and of that over each. */
-UNIT_TEST(connections_with_eps_and_no_gain_agree_too) {
-    static const struct model_case shapes[] = {{"mhc", 3, .bias = true}, {"hc", 2, .bias = false}};
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        struct model_config config = config_of(&shapes[i]);
-        config.hc_norm_gain = false;
-        config.hc_eps = 0.01;
-        compare_with_the_reference(&config, 3, ELEMENT_FP32, true);
-    }
-}
-
-/* What the public code of s2HC has beyond the paper's text. */
-UNIT_TEST(transposed_connections_agree_too) {
-    static const struct model_case shapes[] = {{"shc", 4, .bias = false},
-                                               {"mhc", 3, .bias = true, .dropout = true},
-                                               {"hc", 2, .bias = false},
-                                               {"circulant", 5, .bias = false}};
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        struct model_config config = config_of(&shapes[i]);
-        config.h_res_transposed = true;
-        config.hc_norm_eps = i % 2 ? 1e-3 : 0.0;
-        config.read_delay = i == 3;
-        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
-    }
-}
-
-/* The streams summed at the top with weights that are learned; rc has one and ignores it. */
-UNIT_TEST(collapsed_streams_agree_too) {
-    static const struct model_case shapes[] = {{"mhc", 3, .bias = true},
-                                               {"hc", 2, .bias = false},
-                                               {"krom", 8, .bias = false, .type = ELEMENT_FP16},
-                                               {"rc", 1, .bias = false}};
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        struct model_config config = config_of(&shapes[i]);
-        config.stream_reduce = STREAM_REDUCE_HEAD;
-        config.hc_eps = 0.01;
-        config.norm = i % 2 ? NORM_RMS : NORM_LAYER;
-        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
-    }
-}
-
-/* A model whose sublayers read with the H_pre of the one before; three kinds of top, with and without gains. */
-static struct model_config delayed_config(const struct model_case *shape, size_t i) {
-    static const int tops[] = {STREAM_REDUCE_AUTO, STREAM_REDUCE_NORM_SUM, STREAM_REDUCE_HEAD};
-    struct model_config config = config_of(shape);
-    config.read_delay = true;
-    config.stream_reduce = tops[i % COUNT(tops)];
-    config.hc_norm_gain = i % 2;
-    config.norm = i % 2 ? NORM_RMS : NORM_LAYER;
-    return config;
-}
-
-UNIT_TEST(delayed_reads_agree_too) {
-    static const struct model_case shapes[] = {{"mhc", 3, .bias = true, .dropout = true},
-                                               {"hc", 2, .bias = true},
-                                               {"krom", 4, .bias = false, .scaled = true},
-                                               {"shc", 5, .bias = false, .type = ELEMENT_BF16},
-                                               {"hc", 3, .bias = true, .type = ELEMENT_FP16},
-                                               {"wide", 4, .bias = false}};
-    for (size_t i = 0; i < COUNT(shapes); i++) {
-        const struct model_config config = delayed_config(&shapes[i], i);
-        compare_with_the_reference(&config, 3, shapes[i].type, shapes[i].type == ELEMENT_FP32);
-    }
+/* Whose sublayers read with the H_pre of the one before, and so does the top or not. */
+static struct model_config delayed_config(bool norm_sum) {
+    return config_of(
+        &(struct model_case){MHC, .bias = true, .dropout = true,
+                             .settings = norm_sum ? "read_delay=true stream_reduce=norm_sum norm=rmsnorm"
+                                                  : "read_delay=true stream_reduce=auto hc_norm_gain=false"});
 }
 
 static float *pass_gradients(const struct model_config *config, bool recompute) {
@@ -499,9 +398,8 @@ static float *pass_gradients(const struct model_config *config, bool recompute) 
 
 /* A layer that runs forward again reads with the H_pre of the layer before, whose buffers it shares. */
 UNIT_TEST(delayed_reads_are_recomputed) {
-    static const struct model_case shape = {"mhc", 3, .bias = true, .dropout = true};
-    for (size_t i = 0; i < 2; i++) {
-        struct model_config config = delayed_config(&shape, i);
+    for (int i = 0; i < 2; i++) {
+        struct model_config config = delayed_config(i);
         config.n_layer = 3;
         struct parameters parameters;
         small_model_require(model_config_check(&config));
@@ -517,10 +415,9 @@ UNIT_TEST(delayed_reads_are_recomputed) {
 
 /* Nobody reads with the H_pre of the last sublayer, unless the top does. */
 UNIT_TEST(last_read_has_no_gradient_unless_the_top_reads) {
-    static const struct model_case shape = {"mhc", 3, .bias = true};
     static const char *const leaves[] = {"w_pre", "b_pre", "alpha_pre"};
     for (size_t i = 0; i < 2; i++) {
-        const struct model_config config = delayed_config(&shape, i);
+        const struct model_config config = delayed_config(i);
         struct small_model model;
         small_model_create(&model, compute, &config, 3);
         small_model_randomise(&model, 2);
@@ -537,9 +434,8 @@ UNIT_TEST(last_read_has_no_gradient_unless_the_top_reads) {
 }
 
 UNIT_TEST(frozen_gamma_has_no_gradient) {
-    struct model_config config = config_of(&plain_shc);
+    const struct model_config config = config_of(&(struct model_case){SHC, .settings = "freeze_gamma=true"});
     struct small_model model;
-    reference_set(&config.settings, "freeze_gamma", true);
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 2);
     small_model_backward(&model, (struct gpt_pass){.dropout = false});
@@ -646,10 +542,8 @@ static void judge_deviation(const struct small_model *model, const float *weight
 }
 
 UNIT_TEST(track3_begins_with_zeros_and_wide_embeddings) {
-    struct model_config config = config_of(&plain_rc);
-    config.tie_embeddings = false;
-    config.mlp = MLP_SWIGLU;
-    config.init = INIT_TRACK3;
+    const struct model_config config =
+        config_of(&(struct model_case){RC, .settings = "tie_embeddings=false mlp=swiglu init=track3"});
     struct small_model model;
     small_model_create(&model, compute, &config, 3);
     float *weights = small_model_read(&model, model.gpt.parameters.weights);
@@ -690,8 +584,6 @@ static void compare_variant(const char *residual, int64_t streams) {
     shape.residual = residual;
     shape.streams = streams;
     shape.scaled &= streams > 1;
-    print_message("  %s of %d streams, bias %d, norm_sum %d, dropout %d, scaled %d\n", residual, (int)streams,
-                  shape.bias, shape.norm_sum, shape.dropout, shape.scaled);
     compare_case(&shape);
 }
 

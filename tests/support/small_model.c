@@ -36,6 +36,20 @@ struct model_config small_model_config(const char *residual, int64_t streams) {
     return config;
 }
 
+void small_model_set(struct model_config *config, const char *settings) {
+    struct model_setting all[MODEL_MOST_SETTINGS];
+    struct option_spec options[MODEL_MOST_SETTINGS];
+    const size_t count = model_config_settings(config, all);
+    char *lines = scratch_format("%s", settings);
+    for (size_t i = 0; i < count; i++) {
+        options[i] = all[i].option;
+    }
+    for (char *space = lines; (space = strchr(space, ' ')); space++) {
+        *space = '\n';
+    }
+    small_model_require(options_apply_text(options, count, settings, lines, strlen(lines)));
+}
+
 static void make_batch(struct small_model *model) {
     const struct gpt *gpt = &model->gpt;
     const size_t tokens = gpt_tokens(gpt);

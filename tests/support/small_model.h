@@ -19,6 +19,9 @@ struct small_model {
 /* Two layers, two heads, 16 channels, vocabulary 33, context 8, a batch of 3. */
 struct model_config small_model_config(const char *residual, int64_t streams);
 
+/* Changes settings, by the names that options and config.json have: "norm=rmsnorm norm_eps=0.03". */
+void small_model_set(struct model_config *config, const char *settings);
+
 /* Set-up of a group of tests: scratch_begin, and PoCL without a cache of programs, for which it would compile each
  * kernel a second time. Ends the program when that fails. */
 int small_model_begin(void **state, struct compute **compute);
