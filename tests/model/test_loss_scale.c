@@ -2,6 +2,7 @@
 #include "src/measuring/h_measurement.h"
 #include "src/model/optimizer_settings.h"
 #include "tests/support/small_model.h"
+#include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -79,6 +80,8 @@ static const struct optimizer_settings optimizer = {.learning_rate = 1e-2,
                                                     .min_lr = 1e-2,
                                                     .beta1 = 0.9,
                                                     .beta2 = 0.95,
+                                                    .muon_momentum = 0.9,
+                                                    .muon_steps = 5,
                                                     USUAL_RATES,
                                                     .grad_clip = 1.0,
                                                     .lr_decay_iters = 1000};
@@ -93,22 +96,63 @@ static float step_scaled(struct small_model *model, float scale, int64_t iterati
     return norm;
 }
 
-UNIT_TEST(overflowing_step_changes_nothing) {
-    struct small_model model;
-    create(&model, ELEMENT_FP16);
-    const struct parameters *parameters = &model.gpt.parameters;
-    float *before = small_model_read(&model, parameters->weights);
-    assert_false(isfinite(step_scaled(&model, 0x1p+32f, 0)));
-    float *after = small_model_read(&model, parameters->weights);
-    float *moments = small_model_read(&model, parameters->states[0]);
-    assert_memory_equal(before, after, parameters->elements * sizeof *before);
-    for (uint64_t i = 0; i < parameters->elements; i++) {
-        assert_true(moments[i] == 0.0f);
+/* Weights, low-precision weights, first moments or Muon's momentum, second moments. */
+enum { KEPT = 4 };
+
+static void read_kept(struct small_model *model, unsigned char *kept[KEPT], size_t bytes[KEPT]) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    const struct buffer *buffers[KEPT] = {parameters->weights, parameters->weights_lowp, parameters->states[0],
+                                          parameters->states[1]};
+    const uint64_t elements = parameters->elements;
+    const uint64_t seconds = optimizer_state_offset(model->gpt.optimizer, parameters, 1, elements);
+    const size_t sizes[KEPT] = {elements * 4, elements * 2, elements * 4, seconds * 4};
+    for (size_t i = 0; i < KEPT; i++) {
+        bytes[i] = sizes[i];
+        kept[i] = malloc(sizes[i]);
+        small_model_require(buffer_read(compute, buffers[i], 0, kept[i], sizes[i]));
     }
-    free(before);
-    free(after);
-    free(moments);
-    small_model_release(&model);
+}
+
+/* Whether all or none of them are the same, to the bit, as before. */
+static void assert_kept(struct small_model *model, unsigned char *before[KEPT], bool same) {
+    unsigned char *after[KEPT];
+    size_t bytes[KEPT];
+    read_kept(model, after, bytes);
+    for (size_t i = 0; i < KEPT; i++) {
+        assert_int_equal(memcmp(before[i], after[i], bytes[i]) == 0, same);
+        free(after[i]);
+    }
+}
+
+/* With each optimizer, before the first step and after one. */
+UNIT_TEST(overflowing_step_changes_nothing_and_halves_the_scale) {
+    for (int i = 0; optimizer_at((size_t)i); i++) {
+        const struct model_config config = small_model_config("mhc", 4);
+        const struct gpt_options options = {.batch = 3,
+                                            .sequence = config.block_size,
+                                            .mode = GPT_TRAINING,
+                                            .type = ELEMENT_FP16,
+                                            .optimizer = {.optimizer = i, .muon_dtype = MUON_FP32}};
+        struct small_model model;
+        unsigned char *before[KEPT];
+        size_t bytes[KEPT];
+        small_model_create_planned(&model, compute, &config, &options);
+        struct loss_scale *scale = &model.gpt.loss_scale;
+        for (int64_t iteration = 0; iteration < 4; iteration += 2) {
+            read_kept(&model, before, bytes);
+            const float norm = step_scaled(&model, 0x1p+32f, iteration);
+            assert_false(isfinite(norm));
+            assert_kept(&model, before, true);
+            assert_true(loss_scale_update(scale, isfinite(norm)));
+            assert_true(scale->scale == 0x1p+31f && scale->skipped == 1 + iteration / 2);
+            assert_true(isfinite(step_scaled(&model, 256.0f, iteration + 1)));
+            assert_kept(&model, before, false);
+            for (size_t k = 0; k < KEPT; k++) {
+                free(before[k]);
+            }
+        }
+        small_model_release(&model);
+    }
 }
 
 /* The scale changes what is rounded to zero, and nothing else: norm and step are of the loss itself. */
@@ -123,15 +167,11 @@ UNIT_TEST(scale_is_taken_out_of_norm_and_step) {
     /* Adam's first step is the sign of the gradient: a wrong factor would not show but in epsilon; the moments show
      * it */
     float *moments[2];
-    double error = 0.0, size = 0.0;
+    const size_t elements = models[0].gpt.parameters.elements;
     for (int i = 0; i < 2; i++) {
         moments[i] = small_model_read(&models[i], models[i].gpt.parameters.states[0]);
     }
-    for (uint64_t k = 0; k < models[0].gpt.parameters.elements; k++) {
-        error += pow((double)moments[0][k] - (double)moments[1][k], 2.0);
-        size += pow((double)moments[0][k], 2.0);
-    }
-    assert_true(sqrt(error) < 0.02 * sqrt(size));
+    assert_true(tensors_distance(moments[0], moments[1], elements) < 0.02 * tensors_norm(moments[0], elements));
     for (int i = 0; i < 2; i++) {
         free(moments[i]);
         small_model_release(&models[i]);

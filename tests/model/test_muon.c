@@ -1,10 +1,10 @@
 /* Training by Muon, beside what test_golden and test_operations have of it: whole steps against double precision,
  * with a rate for each group of parameters; groups that stay; 16 bits; and what the iterations cost. */
 #include "runtime/system/memory.h"
-#include "src/model/optimizer_settings.h"
 #include "src/operations/muon.h"
 #include "tests/support/reference.h"
 #include "tests/support/small_model.h"
+#include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -12,14 +12,9 @@
 
 static struct compute *compute;
 
-static const struct optimizer *muon_optimizer(void) {
-    const struct optimizer *optimizer = optimizer_at(1);
-    assert_string_equal(optimizer->name, "muon");
-    return optimizer;
-}
-
 /* One shape for all, each of whose kernels is compiled for each type. Weights are random. */
 static void create(struct small_model *model, enum element_type type, bool freeze_alpha_res) {
+    assert_string_equal(optimizer_at(1)->name, "muon");
     struct model_config config = small_model_config("mhc", 4);
     config.tie_embeddings = false;
     const struct gpt_options options = {.batch = 3,
@@ -232,59 +227,6 @@ UNIT_TEST(groups_whose_rate_is_zero_stay) {
 
 /* ---- 16 bits */
 
-/* Weights, low-precision weights, momentum and first moments, second moments. */
-enum { KEPT = 4 };
-
-static void read_kept(struct small_model *model, unsigned char *kept[KEPT], size_t bytes[KEPT]) {
-    const struct parameters *parameters = &model->gpt.parameters;
-    const struct buffer *buffers[KEPT] = {parameters->weights, parameters->weights_lowp, parameters->states[0],
-                                          parameters->states[1]};
-    const uint64_t elements = parameters->elements;
-    const uint64_t seconds = optimizer_state_offset(muon_optimizer(), parameters, 1, elements);
-    const size_t sizes[KEPT] = {elements * 4, elements * 2, elements * 4, seconds * 4};
-    for (size_t i = 0; i < KEPT; i++) {
-        bytes[i] = sizes[i];
-        kept[i] = memory_allocate(sizes[i], 1);
-        small_model_require(buffer_read(compute, buffers[i], 0, kept[i], sizes[i]));
-    }
-}
-
-/* How many of them are the same, to the bit, as before. */
-static size_t unchanged(struct small_model *model, unsigned char *before[KEPT]) {
-    unsigned char *after[KEPT];
-    size_t bytes[KEPT], same = 0;
-    read_kept(model, after, bytes);
-    for (size_t i = 0; i < KEPT; i++) {
-        same += memcmp(before[i], after[i], bytes[i]) == 0;
-        free(after[i]);
-    }
-    return same;
-}
-
-UNIT_TEST(overflowing_step_changes_nothing_and_halves_the_scale) {
-    struct small_model model;
-    unsigned char *before[KEPT];
-    size_t bytes[KEPT];
-    create(&model, ELEMENT_FP16, false);
-    struct loss_scale *scale = &model.gpt.loss_scale;
-    scale->scale = 256.0f;
-    assert_true(isfinite(step(&model, &own_rates, 0)));
-    read_kept(&model, before, bytes);
-    scale->scale = 0x1p+32f;
-    const float norm = step(&model, &own_rates, 1);
-    assert_false(isfinite(norm));
-    assert_int_equal(unchanged(&model, before), KEPT);
-    assert_true(loss_scale_update(scale, isfinite(norm)));
-    assert_true(scale->scale == 0x1p+31f && scale->skipped == 1);
-    scale->scale = 256.0f;
-    assert_true(isfinite(step(&model, &own_rates, 2)));
-    assert_int_equal(unchanged(&model, before), 0);
-    for (size_t i = 0; i < KEPT; i++) {
-        free(before[i]);
-    }
-    small_model_release(&model);
-}
-
 /* What one step makes of all matrices: their change, and their momentum; both [elements], zero elsewhere. */
 struct outcome {
     float *change, *momentum;
@@ -307,15 +249,6 @@ static struct outcome step_matrices(struct small_model *model) {
     return (struct outcome){after, momentum};
 }
 
-static double relative_distance(size_t count, const float *from, const float *to) {
-    double error = 0.0, size = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        error += pow((double)to[i] - (double)from[i], 2.0);
-        size += pow((double)from[i], 2.0);
-    }
-    return sqrt(error / size);
-}
-
 /* Gradients differ by what the pass rounds. In bf16 the iterations round as well; in fp16 they are in fp32. */
 UNIT_TEST(a_step_in_16_bits_is_near_that_in_32) {
     static const double bounds[] = {[ELEMENT_BF16] = 0.1, [ELEMENT_FP16] = 0.01};
@@ -326,9 +259,11 @@ UNIT_TEST(a_step_in_16_bits_is_near_that_in_32) {
         model.gpt.loss_scale.scale = type == ELEMENT_FP16 ? 256.0f : 1.0f;
         outcomes[type] = step_matrices(&model);
         const size_t elements = model.gpt.parameters.elements;
-        const double change = relative_distance(elements, outcomes[ELEMENT_FP32].change, outcomes[type].change);
-        const double momentum =
-            relative_distance(elements, outcomes[ELEMENT_FP32].momentum, outcomes[type].momentum);
+        const struct outcome *fp32 = &outcomes[ELEMENT_FP32], *this = &outcomes[type];
+        const double change = tensors_distance(this->change, fp32->change, elements) /
+                              tensors_norm(fp32->change, elements),
+                     momentum = tensors_distance(this->momentum, fp32->momentum, elements) /
+                                tensors_norm(fp32->momentum, elements);
         print_message("  %s: change %.4f, momentum %.4f\n", element_name(type), change, momentum);
         assert_true(type == ELEMENT_FP32 || (change < bounds[type] && momentum < bounds[type]));
         small_model_release(&model);
