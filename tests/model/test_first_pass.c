@@ -40,22 +40,17 @@ static void create(struct small_model *model, struct compute *compute, const str
         streams++;
     }
     struct model_config config = small_model_config(variant->name, streams);
-    config.n_embd = 32; /* heads of 16, which matrix cores take */
+    small_model_set(&config, "n_embd=32 dropout=0.1"); /* heads of 16, which matrix cores take */
+    small_model_set(&config, bias ? "bias=true mlp=gelu hc_norm_gain=true stream_reduce=auto tie_embeddings=true "
+                                    "position=learned attnres_block=3 mudd_round=0"
+                                  : "bias=false mlp=swiglu hc_norm_gain=false stream_reduce=head "
+                                    "tie_embeddings=false position=none attnres_block=1 mudd_round=64");
     config.vocab_size = WORDS;
     config.block_size = CONTEXT;
-    config.bias = bias;
-    config.mlp = bias ? MLP_GELU : MLP_SWIGLU;
-    config.hc_norm_gain = bias;
     config.read_delay = residual_has_matrices(variant) && residual_number(variant) % 4 >= 2;
-    config.stream_reduce = bias ? STREAM_REDUCE_AUTO : STREAM_REDUCE_HEAD;
-    config.tie_embeddings = bias;
     config.embed_norm = residual_number(variant) % 3 == 0;
     config.head_bias = residual_number(variant) % 2;
-    config.position = bias ? POSITION_LEARNED : POSITION_NONE;
     config.stream_expand = bias && !residual_is_single(variant);
-    config.settings.values[residual_setting_find("attnres_block")].number = bias ? 3 : 1;
-    config.settings.values[residual_setting_find("mudd_round")].number = bias ? 0 : 64;
-    config.dropout = 0.1;
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.batch = BATCH,
                                                      .sequence = CONTEXT,

@@ -248,38 +248,16 @@ void __wrap_kernel_run(struct compute *compute, const struct launch *launch,
 
 /* ---- what launches */
 
-/* Everything that a model of 2019 can have. */
-static struct model_config config_of(const char *residual) {
+/* Parts of newer models than GPT-2, whose parts all models here have. */
+#define MODERN                                                                                                     \
+    "norm=rmsnorm position=rope qk_norm=true n_kv_head=1 head_dim=32 hc_norm_gain=false stream_reduce=head "       \
+    "hc_eps=1e-6 tie_embeddings=false embed_norm=true head_bias=true mlp=swiglu mlp_width=40 logit_softcap=3"
+#define DELAYED "read_delay=true"
+
+static struct model_config config_of(const char *residual, const char *settings) {
     struct model_config config = small_model_config(residual, 3);
-    config.n_embd = 32; /* heads of 16, which matrix cores take */
-    config.bias = true;
-    config.dropout = 0.1;
-    return config;
-}
-
-/* The same with the parts of newer ones. */
-static struct model_config modern_config_of(const char *residual) {
-    struct model_config config = config_of(residual);
-    config.norm = NORM_RMS;
-    config.position = POSITION_ROPE;
-    config.qk_norm = QK_NORM_GAINED;
-    config.n_kv_head = 1;
-    config.head_dim = 32;
-    config.hc_norm_gain = false;
-    config.stream_reduce = STREAM_REDUCE_HEAD;
-    config.hc_eps = 1e-6;
-    config.tie_embeddings = false;
-    config.embed_norm = true;
-    config.head_bias = true;
-    config.mlp = MLP_SWIGLU;
-    config.mlp_width = 40;
-    config.logit_softcap = 3.0;
-    return config;
-}
-
-static struct model_config delayed_config_of(const char *residual) {
-    struct model_config config = config_of(residual);
-    config.read_delay = true;
+    small_model_set(&config, "n_embd=32 bias=true dropout=0.1"); /* heads of 16, which matrix cores take */
+    small_model_set(&config, settings);
     return config;
 }
 
@@ -319,8 +297,9 @@ static void train_planned(const char *as, const char *gemm, struct model_config 
     compute_close(compute);
 }
 
-static void train(const char *as, const char *gemm, struct model_config config, enum element_type type) {
-    train_planned(as, gemm, config, (struct gpt_options){.type = type});
+static void train(const char *as, const char *gemm, const char *residual, const char *settings,
+                  enum element_type type) {
+    train_planned(as, gemm, config_of(residual, settings), (struct gpt_options){.type = type});
 }
 
 static bool has_run(const char *name) {
@@ -332,29 +311,29 @@ static bool has_run(const char *name) {
 }
 
 UNIT_TEST(test_gpu) {
-    train("emulation", "portable", config_of("shc"), ELEMENT_FP32);
-    train("emulation", "portable", modern_config_of("mhc"), ELEMENT_FP32);
+    train("emulation", "portable", "shc", "", ELEMENT_FP32);
+    train("emulation", "portable", "mhc", MODERN, ELEMENT_FP32);
     assert_true(has_run("attention_backward_keys") && has_run("gemm_blocks"));
 }
 
 LONG_TEST(test_gpu_with_other_connections) {
-    train("emulation", "portable", delayed_config_of("hc"), ELEMENT_FP32);
-    train("emulation", "auto", config_of("gated"), ELEMENT_BF16);
-    train("emulation", "portable", config_of("hc"), ELEMENT_FP32);
-    train("emulation", "portable", config_of("rc"), ELEMENT_FP32);
-    train("emulation", "auto", config_of("mudd"), ELEMENT_BF16);
+    train("emulation", "portable", "hc", DELAYED, ELEMENT_FP32);
+    train("emulation", "auto", "gated", "", ELEMENT_BF16);
+    train("emulation", "portable", "hc", "", ELEMENT_FP32);
+    train("emulation", "portable", "rc", "", ELEMENT_FP32);
+    train("emulation", "auto", "mudd", "", ELEMENT_BF16);
 }
 
 UNIT_TEST(test_gpu_with_matrix_units) {
-    train("emulation", "auto", config_of("mhc"), ELEMENT_BF16);
+    train("emulation", "auto", "mhc", "", ELEMENT_BF16);
     assert_true(has_run("attention_matrix_cores_backward_keys") && has_run("mma_gemm"));
 }
 
 UNIT_TEST(test_cpu) {
-    train(NULL, "portable", config_of("gated"), ELEMENT_BF16);
-    train(NULL, "portable", modern_config_of("mudd"), ELEMENT_BF16);
-    train(NULL, "portable", modern_config_of("shc"), ELEMENT_BF16);
-    train(NULL, "auto", delayed_config_of("mhc"), ELEMENT_BF16);
+    train(NULL, "portable", "gated", "", ELEMENT_BF16);
+    train(NULL, "portable", "mudd", MODERN, ELEMENT_BF16);
+    train(NULL, "portable", "shc", MODERN, ELEMENT_BF16);
+    train(NULL, "auto", "mhc", DELAYED, ELEMENT_BF16);
     assert_true(has_run("mix_between") && has_run("mix_backward"));
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
@@ -363,7 +342,7 @@ UNIT_TEST(test_cpu) {
 UNIT_TEST(test_kept_types) {
     static const char *const frozen[] = {"wte|h\\.0\\.mlp", "lm_head|h\\.1\\.attn"};
     for (size_t i = 0; optimizer_at(i); i++) {
-        train_planned(NULL, "portable", modern_config_of("shc"),
+        train_planned(NULL, "portable", config_of("shc", MODERN),
                       (struct gpt_options){.type = ELEMENT_BF16,
                                            .optimizer = {.optimizer = (int)i,
                                                          .freeze = (char *)(uintptr_t)frozen[i % COUNT(frozen)],
@@ -374,9 +353,9 @@ UNIT_TEST(test_kept_types) {
 }
 
 LONG_TEST(test_cpu_with_other_connections) {
-    train(NULL, "portable", modern_config_of("rc"), ELEMENT_FP32);
-    train(NULL, "auto", config_of("shc"), ELEMENT_FP32);
-    train(NULL, "portable", config_of("identity"), ELEMENT_BF16);
+    train(NULL, "portable", "rc", MODERN, ELEMENT_FP32);
+    train(NULL, "auto", "shc", "", ELEMENT_FP32);
+    train(NULL, "portable", "identity", "", ELEMENT_BF16);
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -6,6 +6,7 @@
 #include "tests/support/reference_residual.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +145,6 @@ static struct measurement measured_deep(const char *residual, int64_t streams, e
     struct measurement measurement;
     struct model_config config = small_model_config(residual, streams);
     config.n_layer = DEEP_LAYERS;
-    config.n_embd = 16;
     measure_model(&config, weights, &measurement);
     return measurement;
 }
@@ -182,8 +182,10 @@ static void assert_kept(unsigned invariants, const struct deviations *deviations
     assert_int_equal(invariants & ~checked, 0);
 }
 
-static void assert_invariants(const struct residual_variant *variant, const struct deviations *deviations) {
-    assert_kept(variant->invariants, deviations);
+/* Of each matrix, and of the product over depth. */
+static void assert_all_kept(unsigned invariants, const struct measurement *measurement) {
+    assert_kept(invariants, &measurement->each);
+    assert_kept(invariants, &measurement->product);
 }
 
 /* Whether variant i is measured with n streams: not with thousands of parameters a sublayer, which have a test of
@@ -195,36 +197,25 @@ static bool is_measured(size_t i, int64_t n) {
            (n % 4 == 0 || (i + (size_t)n) % 2 == 0 || test_is_whole());
 }
 
-static void for_all(enum weights weights) {
+UNIT_TEST(invariants_hold_at_first_with_random_parameters_and_after_training) {
     const struct residual_variant *variant;
-    for (size_t i = 0; (variant = residual_at(i)); i++) {
-        for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
-            if (is_measured(i, n) && (weights != TRAINED || n % 4 == 0 || test_is_whole())) {
-                const struct measurement measurement = measured(variant->name, n, weights);
-                assert_invariants(variant, &measurement.each);
-                assert_invariants(variant, &measurement.product);
+    for (enum weights weights = INITIAL; weights <= TRAINED; weights++) {
+        for (size_t i = 0; (variant = residual_at(i)); i++) {
+            for (int64_t n = 2; n <= RESIDUAL_MAX_STREAMS; n++) {
+                if (is_measured(i, n) && (weights != TRAINED || n % 4 == 0 || test_is_whole())) {
+                    const struct measurement measurement = measured(variant->name, n, weights);
+                    assert_all_kept(variant->invariants, &measurement);
+                }
             }
         }
     }
-}
-
-UNIT_TEST(invariants_hold_at_initialisation) {
-    for_all(INITIAL);
-}
-
-UNIT_TEST(invariants_hold_for_random_parameters) {
-    for_all(RANDOM);
-}
-
-UNIT_TEST(invariants_hold_after_training) {
-    for_all(TRAINED);
 }
 
 static void check_deep(const struct residual_variant *variant, int64_t streams, enum weights weights) {
     const struct residual_settings settings = residual_settings_default();
     const struct measurement measurement = measured_deep(variant->name, streams, weights);
     const double least = reference_least_singular(variant, &settings, 2 * DEEP_LAYERS);
-    assert_invariants(variant, &measurement.product);
+    assert_kept(variant->invariants, &measurement.product);
     assert_within("smallest singular value", least - measurement.product.singular, RESIDUAL_TOLERANCE);
 }
 
@@ -262,8 +253,7 @@ UNIT_TEST(invariants_hold_for_large_parameters) {
             measure_large(variant->name, spreads[k], &measurement);
             print_message("  %-9s %g: rows %.1e, columns %.1e, norm %.1e\n", variant->name, spreads[k],
                           measurement.each.row, measurement.each.column, measurement.each.norm);
-            assert_invariants(variant, &measurement.each);
-            assert_invariants(variant, &measurement.product);
+            assert_all_kept(variant->invariants, &measurement);
         }
     }
 }
@@ -292,10 +282,9 @@ UNIT_TEST(mhc_lite_is_doubly_stochastic_with_many_streams) {
         struct model_config config = small_model_config("mhc_lite", streams);
         struct measurement measurement;
         config.n_layer = 1;
-        config.n_embd = 16;
         for (enum weights weights = INITIAL; weights <= RANDOM; weights++) {
             measure_model(&config, weights, &measurement);
-            assert_invariants(config.residual, &measurement.each);
+            assert_kept(config.residual->invariants, &measurement.each);
         }
     }
 }
@@ -343,32 +332,61 @@ UNIT_TEST(broken_orthogonality_is_named) {
     assert_string_equal(violation.name, "singular values");
 }
 
-/* ---- shc */
+/* ---- what variants are beside their invariants */
 
-/* b_s = 4 everywhere: H = J + tanh(4) (I - J). */
-UNIT_TEST(shc_starts_within_tanh_4_of_the_identity) {
-    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams++) {
-        const struct measurement measurement = measured("shc", streams, INITIAL);
-        assert_within("distance from the identity", measurement.each.identity, 1.0 - tanh(4.0) + 1e-6);
-        assert_true(measurement.each.identity > 0.9 * (1.0 - tanh(4.0)));
+static const double ANY = HUGE_VAL;
+
+/* Bounds of a number that is measured of a variant with `least` to `most` streams, each matrix or their product. */
+static const struct {
+    const char *residual;
+    int64_t least, most;
+    enum weights weights;
+    bool product;
+    size_t number; /* its place in struct deviations */
+    double from, to;
+} properties[] = {
+#define EACH(number)    false, offsetof(struct deviations, number)
+#define PRODUCT(number) true, offsetof(struct deviations, number)
+    /* b_s = 4 everywhere: H = J + tanh(4) (I - J), so that 1 - tanh(4) = 6.7e-4 */
+    {"shc", 2, RESIDUAL_MAX_STREAMS, INITIAL, EACH(identity), 6.04e-4, 6.7170e-4},
+    {"shc", 4, 4, INITIAL, EACH(smallest), DBL_MIN, ANY},
+    {"shc", 4, 4, TRAINED, EACH(smallest), -ANY, -1e-3},
+    /* rotations of random parameters turn streams around one another */
+    {"shc", 3, RESIDUAL_MAX_STREAMS, RANDOM, EACH(identity), 0.5, ANY},
+    {"shc", 3, RESIDUAL_MAX_STREAMS, RANDOM, EACH(smallest), -ANY, -0.1},
+    {"mhc", 4, 4, INITIAL, EACH(column), 0.0, RESIDUAL_TOLERANCE},
+    {"mhc", 4, 4, INITIAL, EACH(identity), 0.0, 1.3418e-3}, /* 4 exp(-8) */
+    /* the identity at first, and unconstrained later */
+    {"hc", 4, 4, INITIAL, EACH(identity), 0.0, 0.0},
+    {"hc", 4, 4, RANDOM, EACH(norm), 0.5, ANY},
+    {"hc", 4, 4, RANDOM, EACH(row), 0.5, ANY},
+    {"hc", 4, 4, RANDOM, EACH(column), 0.5, ANY},
+    {"hc", 4, 4, TRAINED, EACH(norm), 1e-2, ANY},
+    {"identity", 2, RESIDUAL_MAX_STREAMS, RANDOM, EACH(identity), 0.0, 0.0},
+    {"identity", 4, 4, TRAINED, PRODUCT(identity), 0.0, 0.0},
+    /* streams are turned around one another and subtracted, and sums of rows are anything */
+    {"ohc", 4, 4, RANDOM, EACH(identity), 0.5, ANY},
+    {"ohc", 4, 4, RANDOM, EACH(smallest), -ANY, -0.1},
+    {"ohc", 4, 4, RANDOM, EACH(row), 0.1, ANY},
+    {"ohc", 4, 4, RANDOM, EACH(column), 0.1, ANY},
+    {"ohc", 4, 4, TRAINED, EACH(identity), 1e-3, ANY},
+};
+
+UNIT_TEST(variants_are_as_their_papers_say) {
+    static const char *const names[] = {"at first", "with random parameters", "after training"};
+    for (size_t i = 0; i < COUNT(properties); i++) {
+        for (int64_t n = properties[i].least; n <= properties[i].most; n++) {
+            const struct measurement measurement = measured(properties[i].residual, n, properties[i].weights);
+            const struct deviations *one = properties[i].product ? &measurement.product : &measurement.each;
+            const double number = *(const double *)((const char *)one + properties[i].number);
+            if (!(number >= properties[i].from && number <= properties[i].to)) {
+                fail_msg("%s of %d streams %s, row %zu: %g is not in %g .. %g", properties[i].residual, (int)n,
+                         names[properties[i].weights], i, number, properties[i].from, properties[i].to);
+            }
+        }
     }
+    assert_true(measured("hc", 4, RANDOM).product.norm > measured("hc", 4, RANDOM).each.norm);
 }
-
-UNIT_TEST(shc_entries_become_negative_in_training) {
-    assert_true(measured("shc", 4, INITIAL).each.smallest > 0.0);
-    assert_true(measured("shc", 4, TRAINED).each.smallest < -1e-3);
-}
-
-/* Rotations of random parameters turn streams around one another: far from the identity. */
-UNIT_TEST(shc_reaches_far_from_the_identity) {
-    for (int64_t streams = 3; streams <= RESIDUAL_MAX_STREAMS; streams++) {
-        const struct measurement measurement = measured("shc", streams, RANDOM);
-        assert_true(measurement.each.identity > 0.5);
-        assert_true(measurement.each.smallest < -0.1);
-    }
-}
-
-/* ---- the other variants */
 
 /* Sinkhorn-Knopp ends with rows, so 20 iterations leave columns behind: the paper's point against it. */
 UNIT_TEST(mhc_columns_are_not_exact) {
@@ -389,33 +407,11 @@ UNIT_TEST(transposed_matrices_turn_invariants) {
             struct model_config config = small_model_config(variant->name, reference_streams(variant, 4));
             config.h_res_transposed = true;
             measure_model(&config, RANDOM, &measurement);
-            assert_kept(residual_invariants(variant, true), &measurement.each);
-            assert_kept(residual_invariants(variant, true), &measurement.product);
+            assert_all_kept(residual_invariants(variant, true), &measurement);
             assert_true(strcmp(variant->name, "mhc") != 0 ||
                         measurement.each.row > 100.0 * measurement.each.column);
         }
     }
-}
-
-UNIT_TEST(mhc_starts_doubly_stochastic) {
-    const struct measurement measurement = measured("mhc", 4, INITIAL);
-    assert_within("columns", measurement.each.column, RESIDUAL_TOLERANCE);
-    assert_within("distance from the identity", measurement.each.identity, 4.0 * exp(-8.0));
-}
-
-UNIT_TEST(hc_is_the_identity_at_first_and_unconstrained_later) {
-    assert_true(measured("hc", 4, INITIAL).each.identity == 0.0);
-    const struct measurement random = measured("hc", 4, RANDOM), trained = measured("hc", 4, TRAINED);
-    assert_true(random.each.norm > 0.5 && random.each.row > 0.5 && random.each.column > 0.5);
-    assert_true(trained.each.norm > 1e-2);
-    assert_true(random.product.norm > random.each.norm);
-}
-
-UNIT_TEST(identity_is_the_identity) {
-    for (int64_t streams = 2; streams <= RESIDUAL_MAX_STREAMS; streams *= 2) {
-        assert_true(measured("identity", streams, RANDOM).each.identity == 0.0);
-    }
-    assert_true(measured("identity", 4, TRAINED).product.identity == 0.0);
 }
 
 /* Each stream keeps nine tenths of itself at least, at first nearly all. */
@@ -425,8 +421,7 @@ UNIT_TEST(wide_with_retention_shrinks_streams) {
         struct model_config config = small_model_config("wide", 4);
         reference_set(&config.settings, "wide_retention", true);
         measure_model(&config, weights, &measurement);
-        assert_invariants(config.residual, &measurement.each);
-        assert_invariants(config.residual, &measurement.product);
+        assert_all_kept(config.residual->invariants, &measurement);
         assert_true(measurement.each.norm > 1e-4 && measurement.each.singular > 0.9);
         assert_true(weights != INITIAL || measurement.each.identity < 0.0011);
     }
@@ -447,14 +442,6 @@ UNIT_TEST(ohc_starts_at_the_identity) {
         free(h);
     }
     small_model_release(&model);
-}
-
-/* Streams are turned around one another and subtracted, and sums of rows are anything. */
-UNIT_TEST(ohc_reaches_far_from_the_identity) {
-    const struct measurement random = measured("ohc", 4, RANDOM), trained = measured("ohc", 4, TRAINED);
-    assert_true(random.each.identity > 0.5 && random.each.smallest < -0.1);
-    assert_true(random.each.row > 0.1 && random.each.column > 0.1);
-    assert_true(trained.each.identity > 1e-3);
 }
 
 /* ---- gates */
@@ -501,14 +488,6 @@ UNIT_TEST(gates_start_at_one_stream) {
 }
 
 /* ---- the measuring itself */
-
-UNIT_TEST(spectral_norm_is_the_largest_singular_value) {
-    const double rotation[4] = {0.6, -0.8, 0.8, 0.6}, shear[4] = {1.0, 1.0, 0.0, 1.0},
-                 ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    assert_within("rotation", fabs(norm_of(rotation, 2) - 1.0), 1e-14);
-    assert_within("shear", fabs(norm_of(shear, 2) - 0.5 * (1.0 + sqrt(5.0))), 1e-14);
-    assert_within("ones", fabs(norm_of(ones, 3) - 3.0), 1e-14);
-}
 
 UNIT_TEST(effective_rank_counts_the_streams_in_use) {
     /* eigenvalues 3 and 1: shares 3/4 and 1/4 */
