@@ -159,35 +159,20 @@ struct block_case {
 };
 
 static const struct block_case block_cases[] = {
-    {.gemm = {.m = 1, .n = 1, .k = 1}, .groups = 1, .edge = 32, .parts = 1},
-    {.gemm = {.m = 33, .n = 31, .k = 65, .pads = {1, 7, 5}, .offsets = {1, 0, 2}, .beta = -1.5f},
-     .groups = 1,
-     .edge = 32,
-     .parts = 1},
-    {.gemm = {.m = 64, .n = 92, .k = 20, .pads = {4, 0, 8}, .offsets = {4, 8, 16}, .beta = 1},
-     .groups = 9,
-     .edge = 32,
-     .parts = 1},
-    {.gemm = {.m = 60, .n = 64, .k = 36, .pads = {0, 12, 4}, .offsets = {0, 4, 0}, .beta = 0.5f},
-     .groups = 1,
-     .edge = 64,
-     .parts = 1},
-    {.gemm = {.m = 61, .n = 127, .k = 17, .pads = {3, 0, 1}}, .groups = 2, .edge = 64, .parts = 1},
-    {.gemm = {.m = 128, .n = 120, .k = 32, .pads = {0, 4, 8}, .offsets = {8, 0, 4}},
-     .groups = 1,
-     .edge = 128,
-     .parts = 1},
-    {.gemm = {.m = 125, .n = 126, .k = 19, .pads = {0, 1, 2}, .offsets = {3, 0, 1}, .beta = 1},
-     .groups = 1,
-     .edge = 128,
-     .parts = 1},
-    {.gemm = {.m = 20, .n = 12, .k = 516, .pads = {0, 0, 4}, .beta = 1}, .groups = 99, .edge = 32, .parts = 2},
-    {.gemm = {.m = 9, .n = 7, .k = 771, .offsets = {1, 2, 3}}, .groups = 99, .edge = 32, .parts = 3},
-    {.gemm = {.m = 60, .n = 64, .k = 1100}, .groups = 4, .edge = 64, .parts = 4, .large = true},
-    {.gemm = {.m = 60, .n = 60, .k = 1400, .beta = 1}, .groups = 5, .edge = 64, .parts = 5, .large = true},
-    {.gemm = {.m = 127, .n = 127, .k = 1281, .beta = -1}, .groups = 5, .edge = 128, .parts = 5, .large = true},
-    {.gemm = {.m = 1300, .n = 200, .k = 40}, .groups = 1, .edge = 128, .parts = 1, .large = true},
-    {.gemm = {.m = 256, .n = 384, .k = 100}, .groups = 1, .edge = 128, .parts = 1, .large = true},
+    {{.m = 1, .n = 1, .k = 1}, 1, 32, 1, false},
+    {{.m = 33, .n = 31, .k = 65, .pads = {1, 7, 5}, .offsets = {1, 0, 2}, .beta = -1.5f}, 1, 32, 1, false},
+    {{.m = 64, .n = 92, .k = 20, .pads = {4, 0, 8}, .offsets = {4, 8, 16}, .beta = 1}, 9, 32, 1, false},
+    {{.m = 60, .n = 64, .k = 36, .pads = {0, 12, 4}, .offsets = {0, 4, 0}, .beta = 0.5f}, 1, 64, 1, false},
+    {{.m = 61, .n = 127, .k = 17, .pads = {3, 0, 1}}, 2, 64, 1, false},
+    {{.m = 128, .n = 120, .k = 32, .pads = {0, 4, 8}, .offsets = {8, 0, 4}}, 1, 128, 1, false},
+    {{.m = 125, .n = 126, .k = 19, .pads = {0, 1, 2}, .offsets = {3, 0, 1}, .beta = 1}, 1, 128, 1, false},
+    {{.m = 20, .n = 12, .k = 516, .pads = {0, 0, 4}, .beta = 1}, 99, 32, 2, false},
+    {{.m = 9, .n = 7, .k = 771, .offsets = {1, 2, 3}}, 99, 32, 3, false},
+    {{.m = 60, .n = 64, .k = 1100}, 4, 64, 4, true},
+    {{.m = 60, .n = 60, .k = 1400, .beta = 1}, 5, 64, 5, true},
+    {{.m = 127, .n = 127, .k = 1281, .beta = -1}, 5, 128, 5, true},
+    {{.m = 1300, .n = 200, .k = 40}, 1, 128, 1, true},
+    {{.m = 256, .n = 384, .k = 100}, 1, 128, 1, true},
 };
 
 static const enum element_type block_types[][3] = {
@@ -196,15 +181,11 @@ static const enum element_type block_types[][3] = {
     {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP32},
 };
 
-static struct gemm_call sizes_of(const struct gemm_case *gemm) {
-    return (struct gemm_call){.m = gemm->m, .n = gemm->n, .k = gemm->k};
-}
-
 /* In all layouts as fp32, in one of them as each mixture of types; on slow devices in one layout and one other
  * mixture. */
 static void check_blocks(struct compute *compute, const struct block_case *wanted, size_t number) {
     struct gemm_state *state = gemm_state(compute);
-    const struct gemm_call sizes = sizes_of(&wanted->gemm);
+    const struct gemm_call sizes = {.m = wanted->gemm.m, .n = wanted->gemm.n, .k = wanted->gemm.k};
     const struct gemm_blocks_choice choice = gemm_blocks_choose(&compute->device, wanted->groups, &sizes);
     if (compute->device.max_work_group >= 256) {
         assert_int_equal(choice.edge, wanted->edge);
@@ -289,113 +270,104 @@ UNIT_TEST(test_own_blocks_on_vulkan) {
     }
 }
 
+/* On the first device, with a buffer of so many floats. */
+static struct compute *open_first(struct buffer *buffer, size_t count) {
+    struct compute *compute;
+    const struct compute_options options = {.cache_dir = ""};
+    require(gemm_compute_open(&compute, &options));
+    require(buffer_create(compute, buffer, count * sizeof(float)));
+    return compute;
+}
+
 /* A, B and C in one buffer, as parameters and gradients are. */
 UNIT_TEST(test_one_buffer) {
-    struct compute *compute;
-    struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
     float values[12] = {1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0};
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(buffer_create(compute, &buffer, sizeof(values)), 0);
-    assert_int_equal(buffer_write(compute, &buffer, 0, values, sizeof(values)), 0);
+    struct compute *compute = open_first(&buffer, COUNT(values));
+    require(buffer_write(compute, &buffer, 0, values, sizeof(values)));
     gemm_run(compute, &(struct gemm_call){.a = matrix_of(&buffer, 0, 2, 2),
                                           .b = matrix_of(&buffer, 4, 2, 2),
                                           .c = matrix_of(&buffer, 8, 2, 2)});
-    assert_int_equal(buffer_read(compute, &buffer, 0, values, sizeof(values)), 0);
+    require(buffer_read(compute, &buffer, 0, values, sizeof(values)));
     assert_true(values[8] == 19 && values[9] == 22 && values[10] == 43 && values[11] == 50);
     buffer_release(compute, &buffer);
     compute_close(compute);
 }
 
 UNIT_TEST(test_empty) {
-    struct compute *compute;
-    struct compute_options options = {.cache_dir = ""};
     struct buffer buffer;
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(buffer_create(compute, &buffer, 0), 0);
+    struct compute *compute = open_first(&buffer, 0);
     const struct matrix wide = matrix_of(&buffer, 0, 0, 5), high = matrix_of(&buffer, 0, 5, 0);
     const struct matrix square = matrix_of(&buffer, 0, 5, 5);
     gemm_run(compute, &(struct gemm_call){.a = wide, .b = square, .c = wide});
     gemm_run(compute, &(struct gemm_call){.a = square, .b = high, .c = high});
-    assert_int_equal(compute_finish(compute), 0);
+    require(compute_finish(compute));
     buffer_release(compute, &buffer);
     compute_close(compute);
 }
 
-/* A GEMM of matrices in one buffer of 100 elements on a fresh compute; the failure must say this. */
-static void check_refused(struct gemm_call call, const char *expected) {
-    struct compute *compute;
-    struct compute_options options = {.cache_dir = ""};
-    struct buffer buffer;
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(buffer_create(compute, &buffer, 100 * sizeof(float)), 0);
-    call.a.buffer = call.b.buffer = call.c.buffer = &buffer;
-    call.side.buffer = &buffer;
-    gemm_run(compute, &call);
-    assert_int_equal(compute_finish(compute), -1);
-    if (!strstr(error_text(), expected)) {
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
-    }
-    buffer_release(compute, &buffer);
-    compute_close(compute);
-}
+/* GEMMs of matrices in one buffer of 100 elements, each on a fresh compute, and what the failure must say. */
+#define SQUARE           {NULL, 0, 10, 10, 10}
+#define AT(offset)       {NULL, offset, 10, 10, 10}
+#define STRIDE(elements) {NULL, 0, 10, 10, elements}
+#define HIGH(rows)       {NULL, 0, rows, 10, 10}
 
 UNIT_TEST(test_refused) {
-    const struct matrix square = matrix_of(NULL, 0, 10, 10);
-    const struct gemm_call good = {.a = square, .b = square, .c = square};
-    struct gemm_call call = good;
-    call.a.offset = 1;
-    check_refused(call, ": A [10, 10]");
-    call.a.offset = SIZE_MAX;
-    check_refused(call, ": A [10, 10]");
-    call.a = (struct matrix){NULL, 0, 10, 10, 9};
-    check_refused(call, ": A [10, 10]");
-    call = good;
-    call.b.stride = 11;
-    check_refused(call, ": B [10, 10]");
-    call = good;
-    call.c.offset = 101;
-    check_refused(call, ": C [10, 10]");
-    call.c = (struct matrix){NULL, 0, 10, 10, SIZE_MAX / 9 + 10};
-    check_refused(call, ": C [10, 10]");
-    call = good;
-    call.a.rows = call.c.rows = 11;
-    check_refused(call, ": C [11, 10]");
-    call.a.rows = call.c.rows = SIZE_MAX;
-    check_refused(call, ": C [");
-    call.c.rows = 10;
-    check_refused(call, "do not agree");
-    call = good;
-    call.epilogue = EPILOGUE_ACTIVATION;
-    call.activation = "gelu";
-    call.side = (struct matrix){NULL, 0, 10, 10, 9};
-    check_refused(call, ": side [10, 10]");
-    call.side = square;
-    check_refused(call, "cannot add a bias or activate");
+    static const struct {
+        struct matrix a, b, c, side;
+        enum gemm_epilogue epilogue;
+        const char *expected;
+    } cases[] = {
+        {AT(1), SQUARE, SQUARE, SQUARE, EPILOGUE_NONE, ": A [10, 10]"},
+        {AT(SIZE_MAX), SQUARE, SQUARE, SQUARE, EPILOGUE_NONE, ": A [10, 10]"},
+        {STRIDE(9), SQUARE, SQUARE, SQUARE, EPILOGUE_NONE, ": A [10, 10]"},
+        {SQUARE, STRIDE(11), SQUARE, SQUARE, EPILOGUE_NONE, ": B [10, 10]"},
+        {SQUARE, SQUARE, AT(101), SQUARE, EPILOGUE_NONE, ": C [10, 10]"},
+        {SQUARE, SQUARE, STRIDE(SIZE_MAX / 9 + 10), SQUARE, EPILOGUE_NONE, ": C [10, 10]"},
+        {HIGH(11), SQUARE, HIGH(11), SQUARE, EPILOGUE_NONE, ": C [11, 10]"},
+        {HIGH(SIZE_MAX), SQUARE, HIGH(SIZE_MAX), SQUARE, EPILOGUE_NONE, ": C ["},
+        {HIGH(SIZE_MAX), SQUARE, SQUARE, SQUARE, EPILOGUE_NONE, "do not agree"},
+        {SQUARE, SQUARE, SQUARE, STRIDE(9), EPILOGUE_ACTIVATION, ": side [10, 10]"},
+        {SQUARE, SQUARE, SQUARE, SQUARE, EPILOGUE_ACTIVATION, "cannot add a bias or activate"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct buffer buffer;
+        struct compute *compute = open_first(&buffer, 100);
+        struct gemm_call call = {.a = cases[i].a,
+                                 .b = cases[i].b,
+                                 .c = cases[i].c,
+                                 .side = cases[i].side,
+                                 .epilogue = cases[i].epilogue,
+                                 .activation = "gelu"};
+        call.a.buffer = call.b.buffer = call.c.buffer = call.side.buffer = &buffer;
+        gemm_run(compute, &call);
+        assert_error(compute_finish(compute), cases[i].expected);
+        buffer_release(compute, &buffer);
+        compute_close(compute);
+    }
 }
 
 UNIT_TEST(test_unknown_backend) {
     struct compute *compute;
     struct compute_options options = {.gemm = "abacus", .cache_dir = ""};
-    assert_int_equal(gemm_compute_open(&compute, &options), -1);
+    assert_error(gemm_compute_open(&compute, &options), "abacus");
     assert_null(compute);
-    assert_non_null(strstr(error_text(), "abacus"));
-    assert_non_null(strstr(error_text(), "clblast"));
+    assert_error_text("clblast");
 }
 
 UNIT_TEST(test_rate) {
-    struct compute *compute;
-    struct compute_options options = {.cache_dir = ""};
-    double rate = 0.0;
-    assert_int_equal(gemm_compute_open(&compute, &options), 0);
-    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, 64, 64, 64, &rate), 0);
-    assert_true(rate > 0.0); /* a simulator makes less than a megaflop */
-    assert_int_equal(compute->allocated_bytes, 0);
-    rate = 0.0;
-    assert_int_equal(gemm_measure_rate(compute, ELEMENT_BF16, 64, 64, 64, &rate), 0);
-    assert_true(rate > 0.0);
-    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, 64, 0, 64, &rate), -1);
-    assert_int_equal(gemm_measure_rate(compute, ELEMENT_FP32, SIZE_MAX / 2, 1, 8, &rate), -1);
+    struct buffer buffer;
+    struct compute *compute = open_first(&buffer, 1);
+    const uint64_t before = compute->allocated_bytes;
+    for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_BF16; type++) {
+        double rate = 0.0;
+        require(gemm_measure_rate(compute, type, 64, 64, 64, &rate));
+        assert_true(rate > 0.0); /* a simulator makes less than a megaflop */
+        assert_true(type != ELEMENT_FP32 || compute->allocated_bytes == before);
+        assert_int_equal(gemm_measure_rate(compute, type, 64, 0, 64, &rate), -1);
+        assert_int_equal(gemm_measure_rate(compute, type, SIZE_MAX / 2, 1, 8, &rate), -1);
+    }
+    buffer_release(compute, &buffer);
     compute_close(compute);
 }
 

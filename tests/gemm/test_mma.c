@@ -63,28 +63,15 @@ static struct gemm_case sized_case(const size_t size[3], bool ta, bool tb, enum 
                               .beta = 0.5f};
 }
 
-static void check_sizes(const struct mma_tiles *tiles, bool ta, bool tb, enum element_type type) {
-    emulate(tiles);
-    for (size_t i = 0; i < COUNT(sizes); i++) {
-        const struct gemm_case wanted = sized_case(sizes[i], ta, tb, type);
-        check(&wanted);
+UNIT_TEST(test_sizes) {
+    static const struct mma_tiles *const tiles[] = {&four_warps, &streamed, &two_warps, &two_warps};
+    for (unsigned form = 0; form < 4; form++) {
+        emulate(tiles[form]);
+        for (size_t i = 0; i < COUNT(sizes); i++) {
+            const struct gemm_case wanted = sized_case(sizes[i], form & 2, form & 1, ELEMENT_FP16);
+            check(&wanted);
+        }
     }
-}
-
-UNIT_TEST(test_sizes_nn) {
-    check_sizes(&four_warps, false, false, ELEMENT_FP16);
-}
-
-UNIT_TEST(test_sizes_nt) {
-    check_sizes(&streamed, false, true, ELEMENT_FP16);
-}
-
-UNIT_TEST(test_sizes_tn) {
-    check_sizes(&two_warps, true, false, ELEMENT_FP16);
-}
-
-UNIT_TEST(test_sizes_tt) {
-    check_sizes(&two_warps, true, true, ELEMENT_FP16);
 }
 
 /* Tiles transposed on their way into local memory, as for matrix cores that need it: two chunks of a work-item at a

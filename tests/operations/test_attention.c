@@ -46,38 +46,40 @@ static void check_case(struct operations *operations, const struct attention_cas
     }
 }
 
-/* Nothing else is to be run. */
-static void build_attention(struct operations *operations) {
-    require(operations_build(operations, "attention"));
-}
+/* The tokens that heads are tried with. */
+enum tokens { ALL, FEW, WHOLE };
 
-/* Query heads for each key head, and the scale of scores, 0 being 1 / sqrt(D); of all cases that follow. */
-static int64_t kv_group = 1;
-static double attn_scale;
+struct heads {
+    size_t count, size;
+    enum element_type type;
+    enum tokens tokens;
+    size_t group; /* query heads for each key head; 0: 1 */
+    double scale; /* of scores; 0: 1 / sqrt(D) */
+};
 
-static struct operations describe_operations(size_t heads, size_t head_size, enum element_type type) {
+static struct operations describe_operations(const struct heads *heads) {
     struct operations operations;
     const struct operation_shape wanted = {
         .streams = 1,
         .channels = 16,
-        .heads = (int64_t)heads,
-        .kv_heads = (int64_t)heads / kv_group,
-        .head_size = (int64_t)head_size,
-        .attn_scale = attn_scale,
+        .heads = (int64_t)heads->count,
+        .kv_heads = (int64_t)(heads->count / (heads->group ? heads->group : 1)),
+        .head_size = (int64_t)heads->size,
+        .attn_scale = heads->scale,
         .vocabulary = 8,
-        .type = type,
+        .type = heads->type,
         .residual = residual_find("rc"),
     };
     operations_describe(compute, &wanted, &operations);
     return operations;
 }
 
-static struct operations make_operations(size_t heads, size_t head_size, enum element_type type) {
-    struct operations operations = describe_operations(heads, head_size, type);
+static struct operations make_operations(const struct heads *heads) {
+    struct operations operations = describe_operations(heads);
     if (attention_is(&operations, "cpu_bf16")) {
         attention_use(&operations, "cpu");
     }
-    build_attention(&operations);
+    require(operations_build(&operations, "attention")); /* nothing else is to be run */
     return operations;
 }
 
@@ -85,23 +87,6 @@ static void open_emulation(struct operations *operations, bool wide_fragments) {
     struct matrix_cores unit = matrix_cores_emulated();
     unit.wide_fragments = wide_fragments;
     require(attention_matrix_cores_open(operations, &unit));
-}
-
-static void check_all(struct operations *operations, const struct attention_case *cases, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        check_case(operations, &cases[i]);
-    }
-}
-
-/* On the portable kernels, and on those for matrix cores. */
-static void check_cases(size_t heads, size_t head_size, enum element_type type, bool wide_fragments,
-                        const struct attention_case *cases, size_t count) {
-    struct operations operations = make_operations(heads, head_size, type);
-    check_all(&operations, cases, count);
-    open_emulation(&operations, wide_fragments);
-    check_all(&operations, cases, count);
-    require(attention_check(&operations));
-    operations_release(&operations);
 }
 
 /* Every edge of the blocks, with and without dropout. */
@@ -121,99 +106,116 @@ static const struct attention_case few_cases[] = {{{2, 17}, 0.2f, 1.0f, 0}, {{1,
 
 static const struct attention_case whole_cases[] = {{{4, 128}, 0.0f, 1.0f, 0}, {{2, 256}, 0.0f, 2.0f, 0}};
 
+static void check_all(struct operations *operations, enum tokens tokens) {
+    static const struct {
+        const struct attention_case *cases;
+        size_t count;
+    } lists[] = {[ALL] = {all_cases, COUNT(all_cases)},
+                 [FEW] = {few_cases, COUNT(few_cases)},
+                 [WHOLE] = {whole_cases, COUNT(whole_cases)}};
+    for (size_t i = 0; i < lists[tokens].count; i++) {
+        check_case(operations, &lists[tokens].cases[i]);
+    }
+}
+
+/* ---- on the portable kernels, and on those for matrix cores */
+
+static void check_cases(struct heads heads, bool wide_fragments) {
+    struct operations operations = make_operations(&heads);
+    check_all(&operations, heads.tokens);
+    open_emulation(&operations, wide_fragments);
+    check_all(&operations, heads.tokens);
+    require(attention_check(&operations));
+    operations_release(&operations);
+}
+
 UNIT_TEST(test_head_16_bf16) {
-    check_cases(3, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
+    check_cases((struct heads){.count = 3, .size = 16, .type = ELEMENT_BF16}, false);
 }
 
 LONG_TEST(test_head_64_fp16) {
-    check_cases(2, 64, ELEMENT_FP16, false, few_cases, COUNT(few_cases));
+    check_cases((struct heads){.count = 2, .size = 64, .type = ELEMENT_FP16, .tokens = FEW}, false);
 }
 
 /* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes
  * through local memory. */
 UNIT_TEST(test_head_80_wide_fragments) {
-    check_cases(1, 80, ELEMENT_BF16, true, few_cases, COUNT(few_cases));
+    check_cases((struct heads){.count = 1, .size = 80, .type = ELEMENT_BF16, .tokens = FEW}, true);
 }
 
 LONG_TEST(test_head_128_bf16_with_a_scale) {
-    attn_scale = 0.12;
-    check_cases(1, 128, ELEMENT_BF16, false, few_cases, COUNT(few_cases));
-    attn_scale = 0.0;
+    check_cases((struct heads){.count = 1, .size = 128, .type = ELEMENT_BF16, .tokens = FEW, .scale = 0.12}, false);
 }
 
 /* Query heads that share a key head. */
 UNIT_TEST(test_grouped_heads) {
-    kv_group = 3;
-    check_cases(6, 16, ELEMENT_BF16, false, all_cases, COUNT(all_cases));
+    check_cases((struct heads){.count = 6, .size = 16, .type = ELEMENT_BF16, .group = 3}, false);
     if (test_is_whole()) {
-        check_cases(3, 64, ELEMENT_FP16, true, few_cases, COUNT(few_cases));
+        check_cases((struct heads){.count = 3, .size = 64, .type = ELEMENT_FP16, .tokens = FEW, .group = 3}, true);
     }
-    kv_group = 1;
 }
 
 /* ---- the kernels for CPUs, backward by blocks and by whole heads */
 
 enum products { FP32, BF16, BF16_EMULATED };
 
-static struct operations describe_cpu(size_t heads, size_t head_size, enum element_type type,
-                                      enum products products) {
-    struct operations operations = describe_operations(heads, head_size, type);
+static struct operations describe_cpu(const struct heads *heads, enum products products) {
+    struct operations operations = describe_operations(heads);
     attention_use(&operations, products == FP32 ? "cpu" : "cpu_bf16");
     operations.emulates_bf16 = products == BF16_EMULATED;
     return operations;
 }
 
-static void check_cpu(size_t heads, size_t head_size, enum element_type type, enum products products,
-                      const struct attention_case *cases, size_t count) {
-    struct operations operations = describe_cpu(heads, head_size, type, products);
-    build_attention(&operations);
+static void check_cpu(const struct heads *heads, enum products products) {
+    struct operations operations = describe_cpu(heads, products);
+    require(operations_build(&operations, "attention"));
     assert_int_equal(attention_is(&operations, "cpu"), products == FP32);
-    for (size_t i = 0; i < 2 * count; i++) {
-        operations.policy.attention_head_cores = i % 2;
-        check_case(&operations, &cases[i / 2]);
+    for (int whole = 0; whole < 2; whole++) {
+        operations.policy.attention_head_cores = whole;
+        check_all(&operations, heads->tokens);
     }
     operations_release(&operations);
 }
 
 static bool has_bf16(void) {
-    struct operations operations = describe_operations(1, 16, ELEMENT_BF16);
+    struct operations operations =
+        describe_operations(&(struct heads){.count = 1, .size = 16, .type = ELEMENT_BF16});
     const bool has = attention_is(&operations, "cpu_bf16");
     operations_release(&operations);
     return has;
 }
 
 UNIT_TEST(test_cpu) {
-    check_cpu(3, 16, ELEMENT_BF16, FP32, all_cases, COUNT(all_cases));
-    check_cpu(2, 5, ELEMENT_BF16, FP32, few_cases, COUNT(few_cases));
-    check_cpu(2, 64, ELEMENT_FP16, FP32, few_cases, COUNT(few_cases));
-    for (int products = has_bf16() ? BF16 : BF16_EMULATED; products <= BF16_EMULATED; products++) {
-        check_cpu(3, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
-        if (products == BF16_EMULATED && has_bf16() && !test_is_whole()) {
-            break;
-        }
-        check_cpu(2, 64, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
-        check_cpu(4, 32, ELEMENT_BF16, products, whole_cases, COUNT(whole_cases));
-        check_cpu(1, 80, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
-        attn_scale = 0.12;
-        check_cpu(1, 128, ELEMENT_BF16, products, few_cases, COUNT(few_cases));
-        attn_scale = 0.0;
-        kv_group = 2;
-        check_cpu(4, 16, ELEMENT_BF16, products, all_cases, COUNT(all_cases));
-        kv_group = 1;
+    static const struct heads in_fp32[] = {{3, 16, ELEMENT_BF16, .tokens = ALL},
+                                           {2, 5, ELEMENT_BF16, .tokens = FEW},
+                                           {2, 64, ELEMENT_FP16, .tokens = FEW},
+                                           {3, 5, ELEMENT_BF16, .tokens = FEW, .group = 3}},
+                              in_bf16[] = {{3, 16, ELEMENT_BF16, .tokens = ALL},
+                                           {2, 64, ELEMENT_BF16, .tokens = FEW},
+                                           {4, 32, ELEMENT_BF16, .tokens = WHOLE},
+                                           {1, 80, ELEMENT_BF16, .tokens = FEW},
+                                           {1, 128, ELEMENT_BF16, .tokens = FEW, .scale = 0.12},
+                                           {4, 16, ELEMENT_BF16, .tokens = ALL, .group = 2}};
+    for (size_t i = 0; i < COUNT(in_fp32); i++) {
+        check_cpu(&in_fp32[i], FP32);
     }
-    kv_group = 3;
-    check_cpu(3, 5, ELEMENT_BF16, FP32, few_cases, COUNT(few_cases));
-    kv_group = 1;
+    for (enum products products = has_bf16() ? BF16 : BF16_EMULATED; products <= BF16_EMULATED; products++) {
+        const bool thorough = products == BF16 || !has_bf16() || test_is_whole();
+        for (size_t i = 0; i < (thorough ? COUNT(in_bf16) : 1); i++) {
+            check_cpu(&in_bf16[i], products);
+        }
+    }
 }
 
 /* Kernels for bf16 that compute anything wrong, or do not compile, are left for those in fp32, which are right.
  * PoCL is asked twice to compile what it refuses. */
 static void check_without_bf16(enum products products, const char *right, const char *wrong) {
-    struct operations operations = describe_cpu(2, 16, ELEMENT_BF16, products);
+    const struct heads heads = {.count = 2, .size = 16, .type = ELEMENT_BF16};
+    struct operations operations = describe_cpu(&heads, products);
     const unsigned refused = compute->programs_refused;
     programs_release(compute);
     planted_fault_set(right, wrong);
-    build_attention(&operations);
+    require(operations_build(&operations, "attention"));
     assert_int_equal(planted_fault_programs(), 1 + compute->programs_refused - refused);
     planted_fault_set(NULL, NULL);
     assert_int_equal(attention_open(&operations), 0);
@@ -235,48 +237,42 @@ UNIT_TEST(test_wrong_bf16) {
 
 /* ---- the kernels for GPUs, wherever several lanes share a row */
 
-static void check_gpu(size_t heads, size_t head_size, enum element_type type, const struct attention_case *cases,
-                      size_t count) {
+static void check_gpu(const struct heads *heads, size_t count) {
     const unsigned lanes = compute->lanes;
     compute->lanes = lanes > 1 ? lanes : 8;
-    struct operations operations = make_operations(heads, head_size, type);
-    check_all(&operations, cases, count);
-    operations_release(&operations);
+    for (size_t i = 0; i < count; i++) {
+        struct operations operations = make_operations(&heads[i]);
+        check_all(&operations, heads[i].tokens);
+        operations_release(&operations);
+    }
     compute->lanes = lanes;
 }
 
 /* One and two quads of a row that is added up for each work-item, groups of all forms, and heads that are not whole
  * quads. */
 UNIT_TEST(test_gpu) {
-    check_gpu(3, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
-    check_gpu(1, 96, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    attn_scale = 0.12;
-    check_gpu(1, 33, ELEMENT_FP16, few_cases, COUNT(few_cases));
-    attn_scale = 0.0;
+    static const struct heads heads[] = {{3, 16, ELEMENT_BF16, .tokens = ALL},
+                                         {1, 96, ELEMENT_BF16, .tokens = FEW},
+                                         {1, 33, ELEMENT_FP16, .tokens = FEW, .scale = 0.12}};
+    check_gpu(heads, COUNT(heads));
 }
 
 LONG_TEST(test_gpu_with_other_heads) {
-    kv_group = 3;
-    check_gpu(6, 16, ELEMENT_BF16, all_cases, COUNT(all_cases));
-    kv_group = 1;
-    check_gpu(2, 64, ELEMENT_FP16, few_cases, COUNT(few_cases));
-    attn_scale = 0.12;
-    check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    attn_scale = 0.0;
-    check_gpu(2, 5, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    kv_group = 3;
-    check_gpu(3, 10, ELEMENT_FP16, few_cases, COUNT(few_cases));
-    kv_group = 1;
+    static const struct heads heads[] = {{6, 16, ELEMENT_BF16, .tokens = ALL, .group = 3},
+                                         {2, 64, ELEMENT_FP16, .tokens = FEW},
+                                         {1, 128, ELEMENT_BF16, .tokens = FEW, .scale = 0.12},
+                                         {2, 5, ELEMENT_BF16, .tokens = FEW},
+                                         {3, 10, ELEMENT_FP16, .tokens = FEW, .group = 3}};
+    check_gpu(heads, COUNT(heads));
 }
 
 /* Devices whose groups have fewer work-items than the tiles ask for. */
 UNIT_TEST(test_small_groups) {
+    static const struct heads heads[] = {{1, 128, ELEMENT_BF16, .tokens = FEW},
+                                         {1, 16, ELEMENT_BF16, .tokens = FEW}};
     const size_t most = compute->device.max_work_group;
     compute->device.max_work_group = 64;
-    check_gpu(1, 128, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    if (test_is_whole()) {
-        check_gpu(1, 16, ELEMENT_BF16, few_cases, COUNT(few_cases));
-    }
+    check_gpu(heads, test_is_whole() ? 2 : 1);
     compute->device.max_work_group = most;
 }
 
@@ -290,16 +286,14 @@ static void check_planted(struct operations *operations, const char *right, cons
     planted_fault_set(NULL, NULL);
     programs_release(operations->compute);
     assert_int_equal(attention_check(operations), 1);
-    if (!strstr(error_text(), where)) {
-        fail_msg("\"%s\" does not say \"%s\"", error_text(), where);
-    }
+    assert_error_text(where);
     assert_int_equal(compute_check(compute), 0);
     attention_matrix_cores_close(operations);
 }
 
 /* Faults that change few numbers, or change them little. */
 UNIT_TEST(test_planted_faults) {
-    struct operations operations = make_operations(3, 16, ELEMENT_BF16);
+    struct operations operations = make_operations(&(struct heads){.count = 3, .size = 16, .type = ELEMENT_BF16});
     check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
     if (test_is_whole()) {
         check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
@@ -308,19 +302,20 @@ UNIT_TEST(test_planted_faults) {
     operations_release(&operations);
 }
 
-static void assert_refused(size_t head_size, enum element_type type, const char *reason) {
-    const struct matrix_cores unit = matrix_cores_emulated();
-    struct operations operations = describe_operations(2, head_size, type);
-    assert_int_equal(attention_matrix_cores_open(&operations, &unit), -1);
-    assert_null(operations.attention_matrix_cores);
-    assert_non_null(strstr(error_text(), reason));
-    operations_release(&operations);
-}
-
 UNIT_TEST(test_refused) {
-    assert_refused(64, ELEMENT_FP32, "fp32");
-    assert_refused(24, ELEMENT_BF16, "24");
-    assert_refused(144, ELEMENT_BF16, "144");
+    static const struct {
+        struct heads heads;
+        const char *reason;
+    } cases[] = {{{2, 64, ELEMENT_FP32, .tokens = FEW}, "fp32"},
+                 {{2, 24, ELEMENT_BF16, .tokens = FEW}, "24"},
+                 {{2, 144, ELEMENT_BF16, .tokens = FEW}, "144"}};
+    const struct matrix_cores unit = matrix_cores_emulated();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct operations operations = describe_operations(&cases[i].heads);
+        assert_error(attention_matrix_cores_open(&operations, &unit), cases[i].reason);
+        assert_null(operations.attention_matrix_cores);
+        operations_release(&operations);
+    }
     assert_int_equal(compute_check(compute), 0);
 }
 
@@ -330,7 +325,7 @@ static void check_choice(const char *gemm, enum element_type type, size_t head_s
     const struct compute_options options = {.device = device, .gemm = gemm, .operands = type, .cache_dir = ""};
     assert_int_equal(gemm_compute_open(&own, &options), 0);
     compute = own;
-    struct operations operations = make_operations(1, head_size, type);
+    struct operations operations = make_operations(&(struct heads){.count = 1, .size = head_size, .type = type});
     assert_int_equal(attention_open(&operations), 0);
     assert_null(operations.attention_matrix_cores);
     if (strncmp(operations.attention_by, reason, strlen(reason)) != 0) {
