@@ -1,5 +1,4 @@
 /* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
-#include "runtime/system/error.h"
 #include "src/model/parameters.h"
 #include "src/operations/muon.h"
 #include "tests/support/small_model.h"
@@ -105,21 +104,6 @@ static void assert_frozen_stay(struct small_model *model, const char *pattern) {
     free(now);
 }
 
-static void check_frozen_in(const struct model_config *config, const char *pattern, int optimizer, bool recompute) {
-    struct small_model model, whole;
-    create(&model, config, pattern, optimizer, recompute);
-    create(&whole, config, NULL, optimizer, recompute);
-    assert_other_gradients(&model, &whole);
-    assert_frozen_stay(&model, pattern);
-    small_model_release(&model);
-    small_model_release(&whole);
-}
-
-static void check_frozen(const char *residual, const char *pattern, int optimizer, bool recompute) {
-    const struct model_config config = config_of(residual);
-    check_frozen_in(&config, pattern, optimizer, recompute);
-}
-
 /* The head and the embeddings, each with a gradient of its own. */
 static struct model_config untied(void) {
     struct model_config config = config_of("rc");
@@ -129,18 +113,32 @@ static struct model_config untied(void) {
 }
 
 UNIT_TEST(frozen_parameters_stay_and_others_move) {
-    check_frozen("mhc_lite", "wte|ln_", 0, false);
-    check_frozen("mhc_lite", "^transformer\\.h\\.[0-9]+\\.(attn|mlp)\\.", 0, true);
-    check_frozen("rc", "c_gate|attn\\.c_proj\\.weight", 1,
-                 false);                        /* half of a GEMM, and a weight without its bias */
-    check_frozen("mudd", "attn|mlp", 0, false); /* layers with several inputs */
-    check_frozen("shc", "wpe", 1, false);
-    static const char *const tables[] = {"wte", "lm_head\\.weight", "wte|lm_head|wpe"};
-    for (size_t i = 0; i < COUNT(tables); i++) {
-        const struct model_config config = untied();
-        check_frozen_in(&config, tables[i], 0, false);
+    const struct {
+        struct model_config config;
+        const char *pattern;
+        int optimizer;
+        bool recompute;
+    } cases[] = {
+        {config_of("mhc_lite"), "wte|ln_", 0, false},
+        {config_of("mhc_lite"), "^transformer\\.h\\.[0-9]+\\.(attn|mlp)\\.", 0, true},
+        /* half of a GEMM, and a weight without its bias */
+        {config_of("rc"), "c_gate|attn\\.c_proj\\.weight", 1, false},
+        {config_of("mudd"), "attn|mlp", 0, false}, /* layers with several inputs */
+        {config_of("shc"), "wpe", 1, false},
+        {untied(), "wte", 0, false},
+        {untied(), "lm_head\\.weight", 0, false},
+        {untied(), "wte|lm_head|wpe", 0, false},
+        {config_of("krom"), "attn\\.c_|mlp\\.c_|wte|wpe|ln_", 0, true}, /* all but the connections */
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct small_model model, whole;
+        create(&model, &cases[i].config, cases[i].pattern, cases[i].optimizer, cases[i].recompute);
+        create(&whole, &cases[i].config, NULL, cases[i].optimizer, cases[i].recompute);
+        assert_other_gradients(&model, &whole);
+        assert_frozen_stay(&model, cases[i].pattern);
+        small_model_release(&model);
+        small_model_release(&whole);
     }
-    check_frozen("krom", "attn\\.c_|mlp\\.c_|wte|wpe|ln_", 0, true); /* all but the connections */
 }
 
 /* With weights and states in bf16, and a weight that has a gradient since its bias is trained. */
@@ -164,35 +162,33 @@ UNIT_TEST(frozen_weights_of_bf16_stay_too) {
     }
 }
 
-static void assert_refused(const char *pattern, const char *why) {
+/* Those that take too long: the first one takes the C library's regexec hours; one asks for a limit of its own. */
+UNIT_TEST(patterns_that_cannot_be_meant_or_take_too_long_are_refused) {
+    static const char invalid[] = "is not a valid regular expression: ",
+                      slow[] = "cannot be compared with names, a simpler expression is needed: ";
+    static char long_one[2000];
+    memset(long_one, 'w', sizeof long_one - 1);
+    static const struct {
+        const char *pattern, *why;
+    } cases[] = {
+        {"(wte", "freeze = (wte is not a valid regular expression: "},
+        {"\x1b[31m(", "freeze = \\x1b[31m( is not a valid regular expression: "},
+        {"(((w{9,99}){9,99}){9,99}){9,99}", invalid},
+        {long_one, "at most 1000 bytes"},
+        {"hc_", "matches no parameter: names are like transformer.wte.weight"},
+        {"t", "matches all parameters: nothing would be trained"},
+        {"((((((((((((((((((((.+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+[0-9][0-9]", slow},
+        {"(.+)+[0-9]{5}", slow},
+        {"(*LIMIT_MATCH=4000000000)(.+)+\\d\\d\\d", slow},
+        {"(a|(?R))*b", slow},
+    };
     struct model_config config = config_of("rc");
-    struct parameters parameters;
     require(model_config_check(&config));
-    parameters_create(&config, &parameters);
-    assert_int_equal(frozen_mark(&parameters, pattern), -1);
-    assert_non_null(strstr(error_text(), why));
-    parameters_release(&parameters);
-}
-
-UNIT_TEST(patterns_that_cannot_be_meant_are_refused) {
-    char *long_one = calloc(2000, 1);
-    memset(long_one, 'w', 1999);
-    assert_refused("(wte", "freeze = (wte is not a valid regular expression: ");
-    assert_refused("\x1b[31m(", "freeze = \\x1b[31m( is not a valid regular expression: ");
-    assert_refused("(((w{9,99}){9,99}){9,99}){9,99}", "is not a valid regular expression: ");
-    assert_refused(long_one, "at most 1000 bytes");
-    assert_refused("hc_", "matches no parameter: names are like transformer.wte.weight");
-    assert_refused("t", "matches all parameters: nothing would be trained");
-    free(long_one);
-}
-
-/* The first one takes the C library's regexec hours; one asks for a limit of its own. */
-UNIT_TEST(patterns_that_take_too_long_are_refused) {
-    static const char *const patterns[] = {
-        "((((((((((((((((((((.+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+)+[0-9][0-9]", "(.+)+[0-9]{5}",
-        "(*LIMIT_MATCH=4000000000)(.+)+\\d\\d\\d", "(a|(?R))*b"};
-    for (size_t i = 0; i < COUNT(patterns); i++) {
-        assert_refused(patterns[i], "cannot be compared with names, a simpler expression is needed: ");
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct parameters parameters;
+        parameters_create(&config, &parameters);
+        assert_error(frozen_mark(&parameters, cases[i].pattern), cases[i].why);
+        parameters_release(&parameters);
     }
 }
 

@@ -59,11 +59,12 @@ static enum group group_of(const struct parameter *parameter) {
 }
 
 static double rate_of(enum group group) {
-    return group == EMBEDDINGS ? own_rates.embed_learning_rate
-           : group == HEAD     ? own_rates.head_learning_rate
-           : group == SCALARS  ? own_rates.scalar_learning_rate
-           : group == MATRICES ? own_rates.muon_learning_rate
-                               : own_rates.learning_rate;
+    const double rates[GROUPS] = {[EMBEDDINGS] = own_rates.embed_learning_rate,
+                                  [HEAD] = own_rates.head_learning_rate,
+                                  [SCALARS] = own_rates.scalar_learning_rate,
+                                  [MATRICES] = own_rates.muon_learning_rate,
+                                  [OTHERS] = own_rates.learning_rate};
+    return rates[group];
 }
 
 /* Forward, backward, and a step; the gradients stay in the arena. The norm of the gradients. */

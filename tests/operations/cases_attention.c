@@ -121,10 +121,10 @@ static struct head_rows head_rows_of(struct bench *bench) {
         rows.gains = (struct head_gains){case_weights(bench, "q_gain"), case_weights(bench, "k_gain")};
     }
     if (bench->shape.qk_norm == QK_NORM_NONE) {
-        bench_copy(bench, bench_buffer(bench, "raw"), 0, rows.qkv, 0, qkv_count(bench));
+        bench_copy_all(bench, bench_buffer(bench, "raw"), rows.qkv, qkv_count(bench));
     }
     const struct rope rope = {THETA, bench->shape.rope_fraction > 0.0 ? bench->shape.rope_fraction : 1.0};
-    bench->failed |= head_rows_fill_table(bench->operations, rope, bench->tokens.sequence, rows.table) != 0;
+    bench_try(bench, head_rows_fill_table(bench->operations, rope, bench->tokens.sequence, rows.table));
     head_rows_forward(bench->operations, bench->tokens, 0, &rows);
     return rows;
 }
@@ -139,7 +139,7 @@ static void run_head_rows_backward(struct bench *bench) {
     if (bench->shape.qk_norm == QK_NORM_GAINED) {
         gradients = (struct head_gains){case_gradients(bench, "q_gain"), case_gradients(bench, "k_gain")};
     }
-    bench_copy(bench, bench_derivative(bench, "qkv"), 0, bench_derivative(bench, "raw"), 0, qkv_count(bench));
+    bench_copy_all(bench, bench_derivative(bench, "qkv"), bench_derivative(bench, "raw"), qkv_count(bench));
     head_rows_backward(bench->operations, bench->tokens, &rows, bench_derivative(bench, "raw"), gradients,
                        bench->accumulate);
 }
@@ -170,9 +170,8 @@ static void cache_describe(struct bench *bench) {
 }
 
 static void cache_begin(struct bench *bench) {
-    bench_copy(bench, bench_buffer(bench, "old_keys"), 0, bench_buffer(bench, "keys"), 0, cache_elements(bench));
-    bench_copy(bench, bench_buffer(bench, "old_values"), 0, bench_buffer(bench, "values"), 0,
-               cache_elements(bench));
+    bench_copy_all(bench, bench_buffer(bench, "old_keys"), bench_buffer(bench, "keys"), cache_elements(bench));
+    bench_copy_all(bench, bench_buffer(bench, "old_values"), bench_buffer(bench, "values"), cache_elements(bench));
 }
 
 static void step_describe(struct bench *bench) {

@@ -113,7 +113,7 @@ static const struct buffer *scales_of(struct bench *bench) {
         const double *x = bench_values(bench, "states") + row * c;
         values[row] = 1.0 / sqrt(reference_dot(c, x, x) / (double)c + bench->operations->shape.norm_eps);
     }
-    bench->failed |= bench_upload(bench->operations->compute, scales, 0, values, newest_slot(bench) * n) != 0;
+    bench_try(bench, bench_upload(bench->operations->compute, scales, 0, values, newest_slot(bench) * n));
     free(values);
     return scales;
 }
@@ -123,8 +123,8 @@ static void run_read_forward(struct bench *bench) {
     struct depth_read read = read_of(bench);
     read.states = bench_scratch_activation(bench, (at + 1) * size);
     read.scales = scales_of(bench);
-    bench_copy(bench, bench_buffer(bench, "states"), 0, read.states, 0,
-               (way_of(bench) == THERE ? at + 1 : at) * size);
+    bench_copy_all(bench, bench_buffer(bench, "states"), read.states,
+                   (way_of(bench) == THERE ? at + 1 : at) * size);
     depth_read_forward(bench->operations, n, &read);
     bench_copy(bench, read.states, at * size, bench_buffer(bench, "newest"), 0, size);
     bench_copy(bench, read.scales, at * n, bench_buffer(bench, "scale"), 0, n);
@@ -135,7 +135,7 @@ static void spread_gradients(struct bench *bench, const struct buffer *d_states)
     const size_t n = bench->token_count, size = n * bench->channels, slots = newest_slot(bench) + 1;
     const struct buffer *d_slots = bench_derivative(bench, "states");
     double *zeros = calloc(slots * size, sizeof *zeros);
-    bench->failed |= bench_upload(bench->operations->compute, d_slots, 0, zeros, slots * size) != 0;
+    bench_try(bench, bench_upload(bench->operations->compute, d_slots, 0, zeros, slots * size));
     free(zeros);
     for (size_t s = 0; s < count_of(bench); s++) {
         const bool last = s + 1 == count_of(bench);
@@ -151,7 +151,7 @@ static void run_read_backward(struct bench *bench) {
     struct depth_read read = read_of(bench);
     read.states = bench_scratch_activation(bench, (newest_slot(bench) + 1) * size);
     read.scales = scales_of(bench);
-    bench_copy(bench, bench_buffer(bench, "states"), 0, read.states, 0, (newest_slot(bench) + 1) * size);
+    bench_copy_all(bench, bench_buffer(bench, "states"), read.states, (newest_slot(bench) + 1) * size);
     bench_copy(bench, bench_buffer(bench, "newest"), 0, read.states, newest_slot(bench) * size, size);
     bench_copy(bench, bench_buffer(bench, "scale"), 0, read.scales, newest_slot(bench) * n, n);
     const struct depth_read_gradients gradients = {
@@ -161,7 +161,7 @@ static void run_read_backward(struct bench *bench) {
         .norm = case_norm_gradients(bench),
         .leaves = case_gradients(bench, bench->shape.gainless ? "query" : "score_gain")};
     if (gradients.adds) {
-        bench_copy(bench, bench_derivative(bench, "passed"), 0, gradients.d_states, 0, count * size);
+        bench_copy_all(bench, bench_derivative(bench, "passed"), gradients.d_states, count * size);
     }
     depth_read_backward(bench->operations, n, &read, bench_derivative(bench, "normed"), &gradients,
                         bench->accumulate);

@@ -89,7 +89,7 @@ static void run_gelu_forward(struct bench *bench) {
 }
 
 static void run_gelu_backward(struct bench *bench) {
-    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
+    bench_copy_all(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"), wide_count(bench));
     activation_backward(bench->operations, wide_count(bench), bench_buffer(bench, "x"),
                         bench_derivative(bench, "x"));
 }
@@ -121,7 +121,7 @@ static void run_gated_forward(struct bench *bench) {
 }
 
 static void run_gated_backward(struct bench *bench) {
-    bench_copy(bench, bench_buffer(bench, "x"), 0, bench_derivative(bench, "x"), 0, 2 * hidden_count(bench));
+    bench_copy_all(bench, bench_buffer(bench, "x"), bench_derivative(bench, "x"), 2 * hidden_count(bench));
     gated_backward(bench->operations, bench->token_count, bench_derivative(bench, "y"),
                    bench_derivative(bench, "x"));
 }
@@ -142,13 +142,13 @@ static void bias_reference(struct bench *bench) {
 }
 
 static void run_bias_forward(struct bench *bench) {
-    bench_copy(bench, bench_buffer(bench, "x"), 0, bench_buffer(bench, "y"), 0, wide_count(bench));
+    bench_copy_all(bench, bench_buffer(bench, "x"), bench_buffer(bench, "y"), wide_count(bench));
     bias_forward(bench->operations, bench->token_count, 2 * bench->channels, case_weights(bench, "bias"),
                  bench_buffer(bench, "y"));
 }
 
 static void run_bias_backward(struct bench *bench) {
-    bench_copy(bench, bench_derivative(bench, "y"), 0, bench_derivative(bench, "x"), 0, wide_count(bench));
+    bench_copy_all(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"), wide_count(bench));
     bias_backward(bench->operations, bench->token_count, 2 * bench->channels, 2 * bench->channels,
                   bench_derivative(bench, "x"), case_gradients(bench, "bias"), bench->accumulate);
 }
@@ -164,7 +164,7 @@ static void dropout_reference(struct bench *bench) {
 }
 
 static void drop(struct bench *bench, const struct buffer *from, const struct buffer *to) {
-    bench_copy(bench, from, 0, to, 0, wide_count(bench));
+    bench_copy_all(bench, from, to, wide_count(bench));
     dropout_apply(bench->operations, bench->token_count, 2 * bench->channels, case_dropout(bench), to);
 }
 
@@ -201,7 +201,7 @@ static void run_dropout_split(struct bench *bench) {
     const size_t width = 2 * bench->channels, first = bench->token_count / 3, rest = bench->token_count - first;
     const struct buffer *y = bench_buffer(bench, "y"), *part = bench_scratch_activation(bench, rest * width);
     struct dropout settings = case_dropout(bench);
-    bench_copy(bench, bench_buffer(bench, "x"), 0, y, 0, first * width);
+    bench_copy_all(bench, bench_buffer(bench, "x"), y, first * width);
     dropout_apply(bench->operations, first, width, settings, y);
     bench_copy(bench, bench_buffer(bench, "x"), first * width, part, 0, rest * width);
     settings.first_row += first;

@@ -82,7 +82,7 @@ static void run_embedding_forward(struct bench *bench) {
 
 static const struct buffer *upload_integers(struct bench *bench, const int32_t *values, size_t count) {
     const struct buffer *buffer = bench_scratch(bench, count);
-    bench->failed = bench->failed || buffer_write(bench->operations->compute, buffer, 0, values, count * 4) != 0;
+    bench_try(bench, buffer_write(bench->operations->compute, buffer, 0, values, count * 4));
     return buffer;
 }
 

@@ -82,9 +82,7 @@ static struct gate_table table_of(struct bench *bench) {
         .post_at = bench->shape.variation == AT_TOP ? GATES_NO_POST : bench_offset(bench, "w_post"),
     };
     const struct buffer *table = bench_scratch(bench, GATE_LEAF_INTEGERS);
-    if (buffer_write(bench->operations->compute, table, 0, &leaves, sizeof leaves)) {
-        bench->failed = true;
-    }
+    bench_try(bench, buffer_write(bench->operations->compute, table, 0, &leaves, sizeof leaves));
     return (struct gate_table){table, 0, 1, bench->shape.variation == AT_TOP};
 }
 
@@ -240,8 +238,8 @@ static const struct buffer *upload_x(struct bench *bench) {
         }
     }
     struct compute *compute = bench->operations->compute;
-    bench->failed = bench_upload(compute, bench_buffer(bench, "normed"), 0, x, rows * c) ||
-                    bench_upload(compute, squares, 0, sums, rows) || bench->failed;
+    bench_try(bench, bench_upload(compute, bench_buffer(bench, "normed"), 0, x, rows * c) ||
+                         bench_upload(compute, squares, 0, sums, rows));
     free(x);
     free(sums);
     return squares;
@@ -278,7 +276,7 @@ static void run_gates_backward(struct bench *bench) {
                                        .output = joined ? bench_buffer(bench, "before") : NULL};
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     if (!is_top) {
-        bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, elements);
+        bench_copy_all(bench, bench_derivative(bench, "mixed"), d_streams, elements);
         gates_leave_backward(bench->operations, n, &values, d_streams, bench_derivative(bench, "branch"),
                              bench_derivative(bench, "post"));
     }

@@ -94,10 +94,8 @@ static void collapse_prepare(struct bench *bench) {
         double *x = bench_values(bench, "streams") + i;
         *x = rounding_nearest(bench->shape.type, *x);
     }
-    for (size_t i = 0; i < bench->token_count * bench->streams; i++) {
-        const double *x = bench_values(bench, "streams") + i * c;
-        bench_values(bench, "squares")[i] = reference_dot(c, x, x);
-    }
+    case_squares(bench_values(bench, "streams"), bench->token_count * bench->streams, c,
+                 bench_values(bench, "squares"));
 }
 
 static void collapse_token(struct bench *bench, size_t token) {
@@ -157,8 +155,7 @@ static void upload_d_p(struct bench *bench, const struct buffer *d_h) {
             row[s] = bench_find(bench, "p")->cotangents[token * streams + s] +
                      reference_dot(c, bench_find(bench, "u")->cotangents + token * c, x);
         }
-        bench->failed =
-            bench->failed || bench_upload(bench->operations->compute, d_h, token * h_row, row, h_row) != 0;
+        bench_try(bench, bench_upload(bench->operations->compute, d_h, token * h_row, row, h_row));
     }
     free(row);
 }
@@ -257,15 +254,15 @@ static void head_bias_reference(struct bench *bench) {
 }
 
 static void run_head_bias_forward(struct bench *bench) {
-    bench_copy(bench, bench_buffer(bench, "products"), 0, bench_buffer(bench, "logits"), 0,
-               bench->token_count * bench->vocabulary);
+    bench_copy_all(bench, bench_buffer(bench, "products"), bench_buffer(bench, "logits"),
+                   bench->token_count * bench->vocabulary);
     head_bias_forward(bench->operations, bench->token_count, case_weights(bench, "bias"),
                       bench_buffer(bench, "logits"));
 }
 
 static void run_head_bias_backward(struct bench *bench) {
-    bench_copy(bench, bench_derivative(bench, "logits"), 0, bench_derivative(bench, "products"), 0,
-               bench->token_count * bench->vocabulary);
+    bench_copy_all(bench, bench_derivative(bench, "logits"), bench_derivative(bench, "products"),
+                   bench->token_count * bench->vocabulary);
     head_bias_backward(bench->operations, bench->token_count, bench_derivative(bench, "logits"),
                        case_gradients(bench, "bias"), bench->accumulate);
 }
@@ -405,9 +402,9 @@ static void run_adamw(struct bench *bench) {
     const size_t count = (size_t)bench->shape.count;
     const struct buffer *norm = bench_scratch(bench, 1);
     const double size = (double)test->norm;
-    bench->failed = bench->failed || bench_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
+    bench_try(bench, bench_upload(bench->operations->compute, norm, 0, &size, 1));
     for (size_t i = 0; i < 3; i++) {
-        bench_copy(bench, bench_buffer(bench, adamw_names[i]), 0, bench_buffer(bench, adamw_results[i]), 0, count);
+        bench_copy_all(bench, bench_buffer(bench, adamw_names[i]), bench_buffer(bench, adamw_results[i]), count);
     }
     /* in two parts, of one case at any place; the moments of the second one lie elsewhere, as a rank's share
      * does */
@@ -419,7 +416,7 @@ static void run_adamw(struct bench *bench) {
     const struct buffer *operands = weights;
     if (bench->shape.type != ELEMENT_FP32) {
         operands = bench_buffer(bench, "operands");
-        bench_copy(bench, weights, 0, operands, 0, count);
+        bench_copy_all(bench, weights, operands, count);
     }
     struct update_arenas arenas = {.weights = weights,
                                    .gradients = bench_buffer(bench, "grad"),

@@ -130,12 +130,12 @@ static void run_step(struct bench *bench) {
     const struct buffer *norm = bench_scratch(bench, 1), *weights = bench_buffer(bench, "new_weights");
     const struct buffer *momentum = bench_buffer(bench, "new_momentum"), *operands = weights;
     const double size = (double)test->norm;
-    bench->failed = bench->failed || bench_upload(bench->operations->compute, norm, 0, &size, 1) != 0;
-    bench_copy(bench, bench_buffer(bench, "weights"), 0, weights, 0, count + AROUND);
-    bench_copy(bench, bench_buffer(bench, "momentum"), 0, momentum, 0, count + AROUND);
+    bench_try(bench, bench_upload(bench->operations->compute, norm, 0, &size, 1));
+    bench_copy_all(bench, bench_buffer(bench, "weights"), weights, count + AROUND);
+    bench_copy_all(bench, bench_buffer(bench, "momentum"), momentum, count + AROUND);
     if (bench->shape.type != ELEMENT_FP32) {
         operands = bench_buffer(bench, "operands");
-        bench_copy(bench, weights, 0, operands, 0, count + AROUND);
+        bench_copy_all(bench, weights, operands, count + AROUND);
     }
     const struct muon_scratch scratch = scratch_of(bench, "x");
     const struct update_arenas arenas = {.weights = weights,
@@ -205,7 +205,7 @@ static void run_schulz(struct bench *bench) {
     const struct muon_batch batch = {(size_t)bench->shape.count / matrices, bench->channels, matrices, {0}, 0};
     const struct buffer *x =
         newton_schulz(bench->operations, &batch, steps_of(bench), coefficients_of(bench), &scratch);
-    bench_copy(bench, x, 0, bench_buffer(bench, "orthogonal"), 0, size_of(bench));
+    bench_copy_all(bench, x, bench_buffer(bench, "orthogonal"), size_of(bench));
 }
 
 OPERATION(schulz, "newton_schulz", "muon.cl", schulz_describe, .prepare = schulz_prepare,

@@ -65,9 +65,7 @@ static struct projection_table projection_table(struct bench *bench) {
     }
     projections_list(bench->operations, offsets, bench_offset(bench, "gain"), 0, leaves);
     const struct buffer *table = bench_scratch(bench, count * LEAF_INTEGERS);
-    if (buffer_write(bench->operations->compute, table, 0, leaves, count * sizeof *leaves)) {
-        bench->failed = true;
-    }
+    bench_try(bench, buffer_write(bench->operations->compute, table, 0, leaves, count * sizeof *leaves));
     return (struct projection_table){table, 0, count};
 }
 
@@ -196,8 +194,7 @@ static struct stream_mix device_map(const struct bench *bench) {
 static void run_map_forward(struct bench *bench) {
     const struct stream_mix map = device_map(bench);
     const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
-    bench_copy(bench, bench_buffer(bench, "z"), 0, bench_buffer(bench, "normalised"), 0,
-               bench->token_count * z_row);
+    bench_copy_all(bench, bench_buffer(bench, "z"), bench_buffer(bench, "normalised"), bench->token_count * z_row);
     map_forward(bench->operations, bench->token_count, &map);
 }
 
@@ -209,12 +206,11 @@ static void run_map_backward(struct bench *bench) {
                  case_gradients(bench, "b_pre"), bench->accumulate);
     double *scales = calloc(n * streams, sizeof *scales), *squares = calloc(n * streams, sizeof *squares);
     struct compute *compute = bench->operations->compute;
-    bench->failed = bench->failed || bench_download(compute, rms_scale, 0, scales, n * groups) != 0;
+    bench_try(bench, bench_download(compute, rms_scale, 0, scales, n * groups));
     for (size_t i = 0; i < n * streams; i++) {
         squares[i] = 0.5 * scales[i / streams * groups + i % streams * groups / streams];
     }
-    bench->failed =
-        bench->failed || bench_upload(compute, bench_derivative(bench, "squares"), 0, squares, n * streams) != 0;
+    bench_try(bench, bench_upload(compute, bench_derivative(bench, "squares"), 0, squares, n * streams));
     free(scales);
     free(squares);
 }
@@ -251,25 +247,24 @@ static void mix_token(struct bench *bench, size_t token) {
     reference_width_mix(&norm, s, c, x, h_token, bench_values(bench, "normed") + token * c,
                         bench_values(bench, "statistics") + 2 * token);
     reference_depth_mix(s, c, x, h_token, bench_values(bench, "branch") + token * c, mixed);
-    for (size_t i = 0; i < s; i++) {
-        bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
-    }
+    case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
 }
 
-static void half_squares(struct bench *bench, const char *streams, size_t token) {
-    const size_t groups = bench->operations->norm_groups, length = row_length(bench);
-    for (size_t g = 0; g < groups; g++) {
-        const double *x = bench_values(bench, streams) + (token * groups + g) * length;
-        bench_values(bench, "half_squares")[token * groups + g] = 0.5 * reference_dot(length, x, x);
+static void half_squares(struct bench *bench, const char *streams) {
+    const size_t rows = bench->token_count * bench->operations->norm_groups;
+    double *halves = bench_values(bench, "half_squares");
+    case_squares(bench_values(bench, streams), rows, row_length(bench), halves);
+    for (size_t i = 0; i < rows; i++) {
+        halves[i] *= 0.5;
     }
 }
 
 static void mix_reference(struct bench *bench) {
     for (size_t token = 0; token < bench->token_count; token++) {
         mix_token(bench, token);
-        if (!is_plain(bench)) {
-            half_squares(bench, "streams", token);
-        }
+    }
+    if (!is_plain(bench)) {
+        half_squares(bench, "streams");
     }
 }
 
@@ -304,10 +299,10 @@ static void run_mix_backward(struct bench *bench) {
     const struct buffer *d_normed = bench_scratch_activation(bench, n * c);
     /* d_u may take the place of d_normed */
     const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch_activation(bench, n * c);
-    bench_copy(bench, bench_derivative(bench, "normed"), 0, d_normed, 0, n * c);
-    bench_copy(bench, d_mixed, 0, d_streams, 0, n * bench->streams * c);
+    bench_copy_all(bench, bench_derivative(bench, "normed"), d_normed, n * c);
+    bench_copy_all(bench, d_mixed, d_streams, n * bench->streams * c);
     if (plain) {
-        bench_copy(bench, d_mixed, 0, bench_derivative(bench, "branch"), 0, n * c);
+        bench_copy_all(bench, d_mixed, bench_derivative(bench, "branch"), n * c);
     } else {
         depth_mix_backward(bench->operations, n, &mix, d_mixed, bench_derivative(bench, "branch"), d_h);
     }
@@ -358,11 +353,9 @@ static void between_reference(struct bench *bench) {
                             mixed);
         reference_width_mix(&norm, s, c, mixed, read + token * h_row, bench_values(bench, "normed") + token * c,
                             bench_values(bench, "statistics") + 2 * token);
-        for (size_t i = 0; i < s; i++) {
-            bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
-        }
-        half_squares(bench, "mixed", token);
+        case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
     }
+    half_squares(bench, "mixed");
 }
 
 static struct stream_mix between_from(const struct bench *bench) {
@@ -400,11 +393,11 @@ static void run_between_backward(struct bench *bench) {
         compute_fail(bench->operations->compute, "%s", error_text());
         return;
     }
-    bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * c);
-    bench_copy(bench, bench_derivative(bench, "mixed"), 0, gradients.d_streams, 0, n * bench->streams * c);
+    bench_copy_all(bench, bench_derivative(bench, "normed"), gradients.d_branch, n * c);
+    bench_copy_all(bench, bench_derivative(bench, "mixed"), gradients.d_streams, n * bench->streams * c);
     if (!reads_h(bench)) { /* what nobody writes: the gradient of what nobody reads */
-        bench->failed |= bench_fill(bench->operations->compute, d_h, n * bench->operations->h_row, 0.0f) ||
-                         bench_fill(bench->operations->compute, d_read, n * bench->operations->h_row, 0.0f);
+        bench_try(bench, bench_fill(bench->operations->compute, d_h, n * bench->operations->h_row, 0.0f) ||
+                             bench_fill(bench->operations->compute, d_read, n * bench->operations->h_row, 0.0f));
     }
     mix_backward(bench->operations, n, &from, &to, &gradients, bench->accumulate);
 }
@@ -473,9 +466,7 @@ static const double *frame_token(struct bench *bench, const double *x, const dou
     for (size_t i = 0; i < rows * columns; i++) {
         raw[i] = reference_dot(length, x + i / columns * length, packed + i % columns * length);
     }
-    for (size_t i = 0; i < s; i++) {
-        squares[i] = reference_dot(c, x + i * c, x + i * c);
-    }
+    case_squares(x, s, c, squares);
     double *h = bench_values(bench, names[1]) + token * bench->operations->h_row;
     reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
                         h);
@@ -497,23 +488,18 @@ static void frame_reference(struct bench *bench) {
             memcpy(bench_values(bench, "pre") + token * s, h, s * sizeof *h);
         }
         reference_depth_mix(s, c, x, h, bench_values(bench, "branch") + token * c, mixed);
-        for (size_t i = 0; i < s; i++) {
-            bench_values(bench, "squares")[token * s + i] = reference_dot(c, mixed + i * c, mixed + i * c);
-        }
+        case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
         frame_token(bench, mixed, h, token, "next_");
     }
 }
 
 /* Sums of squares of the streams, which come from the kernel before. */
 static const struct buffer *frame_squares(struct bench *bench) {
-    const size_t count = bench->token_count * bench->streams, c = bench->channels;
-    const double *x = bench_values(bench, "streams");
+    const size_t count = bench->token_count * bench->streams;
     const struct buffer *squares = bench_scratch(bench, count);
     double *values = calloc(count, sizeof *values);
-    for (size_t i = 0; i < count; i++) {
-        values[i] = reference_dot(c, x + i * c, x + i * c);
-    }
-    bench->failed = bench_upload(bench->operations->compute, squares, 0, values, count) != 0 || bench->failed;
+    case_squares(bench_values(bench, "streams"), count, bench->channels, values);
+    bench_try(bench, bench_upload(bench->operations->compute, squares, 0, values, count));
     free(values);
     return squares;
 }
@@ -577,16 +563,16 @@ static void run_frame_backward(struct bench *bench) {
                                               .norm = case_norm_gradients(bench),
                                               .d_theta = frame_theta(bench, &bench->gradients)};
     if (is_delayed(bench)) {
-        bench->failed |= bench_fill(operations->compute, gradients.d_read, n * h_row, 0.0f) != 0;
+        bench_try(bench, bench_fill(operations->compute, gradients.d_read, n * h_row, 0.0f));
         copy_pre(bench, bench_derivative(bench, "pre"), bench->streams, gradients.d_read, h_row);
     }
-    bench_copy(bench, bench_derivative(bench, "normed"), 0, gradients.d_branch, 0, n * bench->channels);
-    bench_copy(bench, bench_derivative(bench, "mixed"), 0, d_streams, 0, n * bench->streams * bench->channels);
+    bench_copy_all(bench, bench_derivative(bench, "normed"), gradients.d_branch, n * bench->channels);
+    bench_copy_all(bench, bench_derivative(bench, "mixed"), d_streams, n * bench->streams * bench->channels);
     frame_output_gradient(operations, n, &around, d_streams, bench_derivative(bench, "branch"));
     frame_backward(operations, n, &around, &gradients, bench->accumulate);
     if (operations->columns > 0 && operations_build(operations, "projections.cl") == 0) {
         const struct buffer *d_z_fp32 = bench_scratch(bench, z);
-        bench_copy(bench, d_z, 0, d_z_fp32, 0, z);
+        bench_copy_all(bench, d_z, d_z_fp32, z);
         projections_gradient(operations, n, around.streams, d_z_fp32,
                              (struct span){bench_derivative(bench, "packed"), 0});
     }
@@ -621,6 +607,16 @@ OPERATION(gram, "gram", "stream_mix.cl", gram_describe, .reference = gram_refere
 
 /* ---- cases */
 
+#define FRAME_SHAPE .channels = 32, .batch = 3, .sequence = 7
+#define FRAME(name, ...)                                                                                           \
+    {                                                                                                              \
+        .test = &frame, .what = name, .needs_lanes = true, .shape = { FRAME_SHAPE, __VA_ARGS__ }                   \
+    }
+#define TINY_FRAME(name, ...)                                                                                      \
+    {                                                                                                              \
+        .test = &frame, .what = name, .needs_lanes = true, .tiny = true, .shape = { FRAME_SHAPE, __VA_ARGS__ }     \
+    }
+
 const struct operation_case cases_streams[] = {
     TINY(map, "mhc", 2, 3, TINY_MHC),
     TINY(map, "hc", 2, 3, TINY_HC),
@@ -637,31 +633,13 @@ const struct operation_case cases_streams[] = {
     TINY(mix, "hc", 2, 3, TINY_HC, .variation = 1),
     TINY(mix, "rc", 2, 3, TINY_RC),
     TINY(mix, "mhc, RMSNorm", 2, 3, TINY_MHC, .norm = NORM_RMS),
-    {.test = &frame,
-     .what = "mhc, RMSNorm",
-     .needs_lanes = true,
-     .tiny = true,
-     .shape = {.residual = "mhc", .channels = 32, .batch = 3, .sequence = 7, .bias = true, .norm = NORM_RMS}},
+    TINY_FRAME("mhc, RMSNorm", .residual = "mhc", .bias = true, .norm = NORM_RMS),
     /* with so many streams that nothing is fused */
     TINY(between, "mhc", 2, 3, .residual = "mhc", .streams = 5, .bias = true, .read_delay = true),
     TINY(between, "hc, another read", 2, 3, .residual = "hc", .streams = 5, .read_delay = true, .variation = 1),
     TINY(between, "mhc, RMSNorm", 2, 3, .residual = "mhc", .streams = 5, .norm = NORM_RMS, .read_delay = true),
-    {.test = &frame,
-     .what = "mhc, read_delay",
-     .needs_lanes = true,
-     .tiny = true,
-     .shape = {.residual = "mhc", .channels = 32, .batch = 3, .sequence = 7, .bias = true, .read_delay = true}},
-    {.test = &frame,
-     .what = "hc S=3, read_delay, RMSNorm",
-     .needs_lanes = true,
-     .tiny = true,
-     .shape = {.residual = "hc",
-               .streams = 3,
-               .channels = 32,
-               .batch = 3,
-               .sequence = 7,
-               .norm = NORM_RMS,
-               .read_delay = true}},
+    TINY_FRAME("mhc, read_delay", .residual = "mhc", .bias = true, .read_delay = true),
+    TINY_FRAME("hc S=3, read_delay, RMSNorm", .residual = "hc", .streams = 3, .norm = NORM_RMS, .read_delay = true),
     TINY(gram, "mhc", 2, 3, TINY_MHC),
     LOOSE(map, "mhc_lite, 5040 permutations", 3, 16, .residual = "mhc_lite", .streams = 7, .sequence = 2),
     LOOSE(map, "mhc_lite, 40320 permutations", 4, 6, .residual = "mhc_lite", .streams = 8, .sequence = 1),
@@ -699,11 +677,7 @@ const struct operation_case cases_streams[] = {
     CASE(map, "go_mhc, transposed", .residual = "go_mhc", .streams = 3, .transposed = true),
     CASE(map, "ohc, transposed", .residual = "ohc", .transposed = true),
     CASE(map, "wide, transposed", .residual = "wide", .transposed = true, .setting = {"wide_retention", true}),
-    {.test = &frame,
-     .what = "shc, transposed, normalized",
-     .needs_lanes = true,
-     .shape =
-         {.residual = "shc", .channels = 32, .batch = 3, .sequence = 7, .transposed = true, .normalized = true}},
+    FRAME("shc, transposed, normalized", .residual = "shc", .transposed = true, .normalized = true),
     CASE(projections, "hc, no gain", .residual = "hc", .streams = 3, .gainless = true),
     CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
     CASE(projections, "identity", .residual = "identity", .channels = 64),
@@ -770,23 +744,16 @@ static void add_variants(void) {
         }
         for (int64_t n = 1; n <= RESIDUAL_MAX_STREAMS; n++) {
             if (residual_takes(variant, n) && residual_sizes(variant, n, NULL).theta < MANY_PARAMETERS) {
-                add_variant_case((struct operation_case){
-                    .test = &map, .shape = {.residual = variant->name, .streams = n, .batch = 3, .sequence = 2}});
+                add_variant_case((struct operation_case)CASE(map, NULL, .residual = variant->name, .streams = n,
+                                                             .batch = 3, .sequence = 2));
             }
         }
-        add_variant_case((struct operation_case){.test = &frame,
-                                                 .needs_lanes = true,
-                                                 .tiny = true,
-                                                 .shape = {.residual = variant->name,
-                                                           .streams = reference_streams(variant, 4),
-                                                           .channels = 32,
-                                                           .batch = 3,
-                                                           .sequence = 7,
-                                                           .bias = i % 2 == 0}});
+        const int64_t streams = reference_streams(variant, 4);
+        add_variant_case((struct operation_case)TINY_FRAME(NULL, .residual = variant->name, .streams = streams,
+                                                           .bias = i % 2 == 0));
         if (!residual_is_fixed(variant)) {
-            add_variant_case((struct operation_case){.test = &projections,
-                                                     .shape = {.residual = variant->name,
-                                                               .streams = reference_streams(variant, 4)}});
+            add_variant_case(
+                (struct operation_case)CASE(projections, NULL, .residual = variant->name, .streams = streams));
         }
     }
 }

@@ -52,7 +52,7 @@ static void run_pack(struct bench *bench) {
                                             sizes.weights_row, sizes.hidden_row}};
     bench_copy(bench, bench_buffer(bench, "w_1"), 0, arena, 1, first);
     bench_copy(bench, bench_buffer(bench, "w_2"), 0, arena, first + 64, second);
-    bench->failed |= buffer_write(bench->operations->compute, table, 0, matrices, sizeof matrices) != 0;
+    bench_try(bench, buffer_write(bench->operations->compute, table, 0, matrices, sizeof matrices));
     ways_pack(bench->operations, arena, table, 2, sizes.hidden_row * (width + sizes.weights_row),
               bench_buffer(bench, "packed"));
 }
@@ -119,10 +119,10 @@ static void run_state_backward(struct bench *bench) {
     const struct buffer *d_raw = bench_derivative(bench, "raw"), *d = bench_derivative(bench, "x");
     bench_copy(bench, bench_buffer(bench, "newest"), 0, values.states, at, size);
     bench_copy(bench, bench_derivative(bench, "newest"), 0, d_states, at, size);
-    bench_copy(bench, bench_derivative(bench, "hidden"), 0, d_raw, 0, n * values.sizes.hidden_row);
+    bench_copy_all(bench, bench_derivative(bench, "hidden"), d_raw, n * values.sizes.hidden_row);
     ways_hidden_backward(bench->operations, n, &values, d_raw, along);
     ways_state_backward(bench->operations, n, &values, d_states, bench_derivative(bench, "through"), along, d);
-    bench_copy(bench, d, 0, bench_derivative(bench, "branch"), 0, size);
+    bench_copy_all(bench, d, bench_derivative(bench, "branch"), size);
 }
 
 OPERATION(state, "ways_state", "ways.cl", state_describe, .reference = state_reference,
@@ -154,15 +154,15 @@ static void bias_reference(struct bench *bench) {
 
 static void run_bias_forward(struct bench *bench) {
     const struct way_values values = {.sizes = sizes_of(bench), .weights = bench_buffer(bench, "sums")};
-    bench_copy(bench, bench_buffer(bench, "weights"), 0, values.weights, 0,
-               bench->token_count * values.sizes.weights_row);
+    bench_copy_all(bench, bench_buffer(bench, "weights"), values.weights,
+                   bench->token_count * values.sizes.weights_row);
     ways_bias_forward(bench->operations, bench->token_count, &values, case_weights(bench, "b"));
 }
 
 static void run_bias_backward(struct bench *bench) {
     const struct way_sizes sizes = sizes_of(bench);
     const struct buffer *d_sums = bench_derivative(bench, "sums");
-    bench_copy(bench, d_sums, 0, bench_derivative(bench, "weights"), 0, bench->token_count * sizes.weights_row);
+    bench_copy_all(bench, d_sums, bench_derivative(bench, "weights"), bench->token_count * sizes.weights_row);
     bias_backward(bench->operations, bench->token_count, sizes.weights_row, sizes.weights, d_sums,
                   case_gradients(bench, "b"), bench->accumulate);
 }
@@ -228,8 +228,8 @@ static void run_mix_backward(struct bench *bench) {
         d_mixed[way] = bench_derivative(bench, mixtures[way]);
     }
     if (adds) {
-        bench_copy(bench, bench_derivative(bench, "passed"), 0, d_states, 0,
-                   values.sizes.states * bench->token_count * bench->channels);
+        bench_copy_all(bench, bench_derivative(bench, "passed"), d_states,
+                       values.sizes.states * bench->token_count * bench->channels);
     }
     ways_mix_backward(bench->operations, bench->token_count, &values, d_mixed, adds, d_states,
                       bench_derivative(bench, "weights"));

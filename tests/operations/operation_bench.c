@@ -193,17 +193,17 @@ size_t bench_offset(const struct bench *bench, const char *name) {
 
 /* ---- buffers */
 
-static void keep_failure(struct bench *bench, int status) {
+void bench_try(struct bench *bench, int status) {
     bench->failed = bench->failed || status != 0;
 }
 
 static void create_filled(struct bench *bench, struct buffer *buffer, size_t count, bool activation) {
     struct compute *compute = bench->operations->compute;
     const enum element_type type = activation ? bench->shape.type : ELEMENT_FP32;
-    keep_failure(bench, buffer_create(compute, buffer, count * element_size(type)));
+    bench_try(bench, buffer_create(compute, buffer, count * element_size(type)));
     buffer->type = type;
     if (!bench->failed) {
-        keep_failure(bench, bench_fill(compute, buffer, count, NAN));
+        bench_try(bench, bench_fill(compute, buffer, count, NAN));
     }
 }
 
@@ -229,11 +229,15 @@ void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, 
                 size_t to_at, size_t count) {
     struct compute *compute = bench->operations->compute;
     double *values = memory_zeroed(count, sizeof *values);
-    keep_failure(bench, bench_download(compute, from, from_at, values, count));
+    bench_try(bench, bench_download(compute, from, from_at, values, count));
     if (!bench->failed) {
-        keep_failure(bench, bench_upload(compute, to, to_at, values, count));
+        bench_try(bench, bench_upload(compute, to, to_at, values, count));
     }
     free(values);
+}
+
+void bench_copy_all(struct bench *bench, const struct buffer *from, const struct buffer *to, size_t count) {
+    bench_copy(bench, from, 0, to, 0, count);
 }
 
 float bench_prefill(size_t element) {
@@ -415,6 +419,12 @@ void case_describe_norm(struct bench *bench) {
 struct reference_norm case_norm(const struct bench *bench) {
     return (struct reference_norm){bench->shape.norm, bench->operations->shape.norm_eps,
                                    bench_values(bench, "gain"), bench_values_or_null(bench, "bias")};
+}
+
+void case_squares(const double *x, size_t rows, size_t channels, double *squares) {
+    for (size_t row = 0; row < rows; row++) {
+        squares[row] = reference_dot(channels, x + row * channels, x + row * channels);
+    }
 }
 
 const char *case_check_squares(const struct bench *bench, const char *streams) {

@@ -125,9 +125,13 @@ size_t bench_offset(const struct bench *bench, const char *name); /* of a parame
 const struct buffer *bench_scratch(struct bench *bench, size_t count);
 const struct buffer *bench_scratch_activation(struct bench *bench, size_t count);
 
+/* Keeps that a step has failed, with a status that is not 0. */
+void bench_try(struct bench *bench, int status);
+
 /* Copies `count` elements between buffers, by way of the host: simulators then know them to be initialised. */
 void bench_copy(struct bench *bench, const struct buffer *from, size_t from_at, const struct buffer *to,
                 size_t to_at, size_t count);
+void bench_copy_all(struct bench *bench, const struct buffer *from, const struct buffer *to, size_t count);
 
 /* What the prefilled arena of gradients holds at an element. */
 float bench_prefill(size_t element);
@@ -177,6 +181,9 @@ struct layer_norm case_norm_gradients(const struct bench *bench);
 /* Describes gain and bias, with a gap between them, if the case's norm has one; and the norm for the reference. */
 void case_describe_norm(struct bench *bench);
 struct reference_norm case_norm(const struct bench *bench);
+
+/* The sum of squares of each row. */
+void case_squares(const double *x, size_t rows, size_t channels, double *squares);
 
 /* What is wrong with "squares", which are to be those of the streams as they are stored; NULL: nothing. */
 const char *case_check_squares(const struct bench *bench, const char *streams);

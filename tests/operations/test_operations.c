@@ -7,6 +7,7 @@
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
@@ -14,7 +15,6 @@
 #include "tests/operations/operation_bench.h"
 #include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
-#include <getopt.h>
 #include <stdio.h>
 
 enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 160 };
@@ -28,14 +28,11 @@ static const double BACKWARD_TOLERANCE = 1e-4;
 static const double BACKWARD_ROUNDINGS = 3.0;
 static const double STEP = 1e-5; /* of central differences */
 
-enum { MOST_SKIPS = 16 };
-
 struct settings {
-    struct compute_options compute;
-    const char *filter, *skip[MOST_SKIPS]; /* parts of names */
-    size_t skips;
-    enum element_type type; /* of activations */
-    unsigned lanes, vector; /* in place of those that the compute chose; 0: none */
+    char *device, *cache, *filter; /* part of names */
+    struct option_texts skip;      /* parts of names */
+    int type;                      /* enum element_type, of activations */
+    int64_t lanes, vector;         /* in place of those that the compute chose; 0: none */
     bool tiny, list;
 };
 
@@ -380,24 +377,24 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
 static bool is_selected(const struct settings *settings, const struct operation_case *test) {
     char name[160];
     snprintf(name, sizeof name, "%s (%s)", test->test->name, test->what);
-    for (size_t i = 0; i < settings->skips; i++) {
-        if (strstr(name, settings->skip[i])) {
+    for (size_t i = 0; i < settings->skip.count; i++) {
+        if (strstr(name, settings->skip.texts[i])) {
             return false;
         }
     }
-    return (!settings->tiny || test->tiny) && (!settings->filter || strstr(name, settings->filter));
+    return (!settings->tiny || test->tiny) && strstr(name, settings->filter);
 }
 
 static int run_cases(struct compute *compute, const struct settings *settings) {
     static struct shape_cache cache;
     size_t run = 0, failed = 0;
     printf("%s: %u lanes, vectors of %u, activations in %s\n", compute->device.name, compute->lanes,
-           compute->vector, element_name(settings->type));
+           compute->vector, element_name((enum element_type)settings->type));
     const struct operation_case *one;
     for (size_t i = 0; (one = operation_case_at(i)); i++) {
         if (is_selected(settings, one) && !(one->needs_lanes && compute->lanes == 1)) {
             run++;
-            failed += !run_case(&cache, compute, one, settings->type);
+            failed += !run_case(&cache, compute, one, (enum element_type)settings->type);
         }
     }
     for (size_t i = 0; i < cache.count; i++) {
@@ -406,67 +403,6 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
     printf("%zu cases, %zu failed; %zu shapes, %u programs compiled, %u from the cache, %u refused at first\n", run,
            failed, cache.count, compute->programs_compiled, compute->programs_cached, compute->programs_refused);
     return failed == 0 && run > 0 && compute->programs_refused == 0 ? 0 : 1;
-}
-
-/* ---- command line */
-
-static int parse_type(const char *word, enum element_type *type) {
-    for (*type = ELEMENT_FP32; *type <= ELEMENT_FP16; ++*type) {
-        if (strcmp(word, element_name(*type)) == 0) {
-            return 0;
-        }
-    }
-    return -1;
-}
-
-static int parse(int argc, char **argv, struct settings *settings) {
-    static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'}, {"lanes", required_argument, NULL, 'l'},
-        {"vector", required_argument, NULL, 'v'}, {"cache", required_argument, NULL, 'c'},
-        {"filter", required_argument, NULL, 'f'}, {"tiny", no_argument, NULL, 't'},
-        {"list", no_argument, NULL, 'i'},         {"skip", required_argument, NULL, 's'},
-        {"dtype", required_argument, NULL, 'y'},  {NULL, 0, NULL, 0},
-    };
-    int letter;
-    while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (letter) {
-        case 'd':
-            settings->compute.device = optarg;
-            break;
-        case 'l':
-            settings->lanes = (unsigned)strtoul(optarg, NULL, 10);
-            break;
-        case 'v':
-            settings->vector = (unsigned)strtoul(optarg, NULL, 10);
-            break;
-        case 'c':
-            settings->compute.cache_dir = optarg;
-            break;
-        case 'f':
-            settings->filter = optarg;
-            break;
-        case 's':
-            if (settings->skips == MOST_SKIPS) {
-                return -1;
-            }
-            settings->skip[settings->skips++] = optarg;
-            break;
-        case 'y':
-            if (parse_type(optarg, &settings->type)) {
-                return -1;
-            }
-            break;
-        case 't':
-            settings->tiny = true;
-            break;
-        case 'i':
-            settings->list = true;
-            break;
-        default:
-            return -1;
-        }
-    }
-    return optind == argc ? 0 : -1;
 }
 
 static void list_cases(const struct settings *settings) {
@@ -478,32 +414,62 @@ static void list_cases(const struct settings *settings) {
     }
 }
 
-int main(int argc, char **argv) {
-    struct settings settings = {.compute = {.device = "pocl", .cache_dir = ""}};
+/* On the device that the settings name. */
+static int run(const struct settings *settings) {
+    const struct compute_options wanted = {.device = settings->device, .cache_dir = settings->cache};
     struct device device;
     struct compute *compute;
-    if (parse(argc, argv, &settings) != 0) {
-        fprintf(stderr, "usage: test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] "
-                        "[--skip TEXT]... [--cache DIR] [--dtype fp32|bf16|fp16] [--list]\n");
-        return 2;
-    }
-    if (settings.list) {
-        list_cases(&settings);
-        return 0;
-    }
     device_prepare_environment();
-    if (device_choose(settings.compute.device, 0, &device) != 0) {
+    if (device_choose(settings->device, 0, &device) != 0) {
         printf("SKIPPED: %s\n", error_text());
         return EXIT_NO_DEVICE;
     }
-    if (gemm_compute_open(&compute, &settings.compute) != 0) {
+    if (gemm_compute_open(&compute, &wanted) != 0) {
         fprintf(stderr, "%s\n", error_text());
         return 1;
     }
-    compute->lanes = settings.lanes ? settings.lanes : compute->lanes;
-    compute->vector = settings.vector ? settings.vector : compute->vector;
-    const int status = compute->lanes > 1 && !lanes_can_be_tried(&compute->device) ? EXIT_NO_DEVICE
-                                                                                   : run_cases(compute, &settings);
+    compute->lanes = settings->lanes ? (unsigned)settings->lanes : compute->lanes;
+    compute->vector = settings->vector ? (unsigned)settings->vector : compute->vector;
+    const int status =
+        compute->lanes > 1 && !lanes_can_be_tried(&compute->device) ? EXIT_NO_DEVICE : run_cases(compute, settings);
     compute_close(compute);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static const struct program_info program = {
+        "test_operations", "Compares every operation on a device with a reference in double precision.",
+        "[OPTIONS]", NULL};
+    struct settings settings;
+    struct option_spec options[] = {
+        TEXT("device", &settings.device, "pocl", "the device"),
+        INT("lanes", &settings.lanes, "0", 0, 1024, "work-items of a row (0: as the device has them)"),
+        INT("vector", &settings.vector, "0", 0, 16, "width of vectors (0: as the device has them)"),
+        TEXT("cache", &settings.cache, "", "folder in which compiled programs are kept"),
+        CHOICE("dtype", &settings.type, "fp32", "fp32|bf16|fp16", "of activations"),
+        TEXT("filter", &settings.filter, "", "run cases that have this in their names"),
+        TEXTS("skip", &settings.skip, "leave out cases that have this in their names"),
+        BOOL("tiny", &settings.tiny, "false", "run cases that are small enough for simulators"),
+        BOOL("list", &settings.list, "false", "say what would run"),
+    };
+    struct options_given *given = NULL;
+    int first = argc, status = 2;
+    memset(&settings, 0, sizeof settings);
+    enum options_result asked = OPTIONS_WRONG;
+    if (options_set_defaults(options, COUNT(options)) == 0) {
+        asked = options_read(options, COUNT(options), argc, argv, &first, &given);
+    }
+    if (asked > OPTIONS_OK) {
+        status = options_answer(asked, options, COUNT(options), &program);
+    } else if (asked != OPTIONS_OK || first < argc || options_apply_given(given)) {
+        fprintf(stderr, "test_operations: %s\n", first < argc ? "takes options only" : error_text());
+    } else if (settings.list) {
+        list_cases(&settings);
+        status = 0;
+    } else {
+        status = run(&settings);
+    }
+    options_given_free(given);
+    options_free(options, COUNT(options));
     return status;
 }

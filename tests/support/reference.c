@@ -122,46 +122,43 @@ static double scale_of(double scale, size_t head_size) {
     return scale > 0.0 ? scale : 1.0 / sqrt((double)head_size);
 }
 
-/* One query of one head: p = softmax over keys 0 .. query, then y = sum_k factor p_k v_k. Returns log sum exp. */
-static double attend(const struct reference_attention *shape, const double *qkv, size_t b, size_t head,
-                     size_t query, double *p, double *y) {
-    const size_t key_head = head * shape->kv_heads / shape->heads;
-    const size_t row = (shape->heads + 2 * shape->kv_heads) * shape->head_size;
-    const double *rows = qkv + b * shape->sequence * row;
-    const double *keys = rows + (shape->heads + key_head) * shape->head_size;
-    const double *values = keys + shape->kv_heads * shape->head_size;
-    for (size_t k = 0; k <= query; k++) {
-        p[k] = scale_of(shape->scale, shape->head_size) *
-               reference_dot(shape->head_size, rows + query * row + head * shape->head_size, keys + k * row);
+/* One query of one head over `count` keys, which lie `stride` apart as the values do: p = softmax of their scores
+ * times `factors` (NULL: 1), and y = sum_k p_k v_k. Returns log sum exp. */
+static double attend(size_t head_size, double scale, const double *query, const double *keys, const double *values,
+                     size_t stride, size_t count, const double *factors, double *p, double *y) {
+    for (size_t k = 0; k < count; k++) {
+        p[k] = scale_of(scale, head_size) * reference_dot(head_size, query, keys + k * stride);
     }
-    const double normaliser = reference_log_sum_exp(p, query + 1, 1);
-    for (size_t k = 0; k <= query; k++) {
-        const double factor =
-            reference_dropout(shape->dropout, shape->key, shape->first_row + b * shape->sequence + query,
-                              (uint32_t)(head * shape->sequence + k));
-        p[k] = exp(p[k] - normaliser) * factor;
+    const double normaliser = reference_log_sum_exp(p, count, 1);
+    for (size_t k = 0; k < count; k++) {
+        p[k] = exp(p[k] - normaliser) * (factors ? factors[k] : 1.0);
     }
-    for (size_t d = 0; d < shape->head_size; d++) {
+    for (size_t d = 0; d < head_size; d++) {
         y[d] = 0.0;
-        for (size_t k = 0; k <= query; k++) {
-            y[d] += p[k] * values[k * row + d];
+        for (size_t k = 0; k < count; k++) {
+            y[d] += p[k] * values[k * stride + d];
         }
     }
     return normaliser;
 }
 
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse) {
-    double *p = malloc(shape->sequence * sizeof *p);
-    for (size_t b = 0; b < shape->batch; b++) {
-        for (size_t head = 0; head < shape->heads; head++) {
-            for (size_t query = 0; query < shape->sequence; query++) {
-                const size_t token = b * shape->sequence + query;
-                lse[(b * shape->heads + head) * shape->sequence + query] =
-                    attend(shape, qkv, b, head, query, p, y + (token * shape->heads + head) * shape->head_size);
-            }
+    const size_t size = shape->head_size, sequence = shape->sequence, heads = shape->heads;
+    const size_t row = (heads + 2 * shape->kv_heads) * size;
+    double *p = malloc(sequence * sizeof *p), *factors = malloc(sequence * sizeof *factors);
+    for (size_t i = 0; i < shape->batch * heads * sequence; i++) {
+        const size_t b = i / sequence / heads, head = i / sequence % heads, query = i % sequence;
+        const double *rows = qkv + b * sequence * row;
+        const double *keys = rows + (heads + head * shape->kv_heads / heads) * size;
+        for (size_t k = 0; k <= query; k++) {
+            factors[k] = reference_dropout(shape->dropout, shape->key, shape->first_row + b * sequence + query,
+                                           (uint32_t)(head * sequence + k));
         }
+        lse[i] = attend(size, shape->scale, rows + query * row + head * size, keys, keys + shape->kv_heads * size,
+                        row, query + 1, factors, p, y + ((b * sequence + query) * heads + head) * size);
     }
     free(p);
+    free(factors);
 }
 
 static double frequency(const struct reference_head_rows *shape, size_t d) {
@@ -210,22 +207,12 @@ void reference_cache_put(const struct reference_cache *cache, size_t row, size_t
 
 void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
                             double *y) {
+    const size_t size = cache->head_size;
     double *p = malloc((position + 1) * sizeof *p);
     for (size_t head = 0; head < cache->heads; head++) {
-        const size_t key_head = head * cache->kv_heads / cache->heads;
-        for (size_t k = 0; k <= position; k++) {
-            p[k] = scale_of(cache->scale, cache->head_size) *
-                   reference_dot(cache->head_size, qkv + head * cache->head_size,
-                                 cache->keys + cache_at(cache, row, key_head, k));
-        }
-        const double normaliser = reference_log_sum_exp(p, position + 1, 1);
-        for (size_t d = 0; d < cache->head_size; d++) {
-            double sum = 0.0;
-            for (size_t k = 0; k <= position; k++) {
-                sum += exp(p[k] - normaliser) * cache->values[cache_at(cache, row, key_head, k) + d];
-            }
-            y[head * cache->head_size + d] = sum;
-        }
+        const size_t at = cache_at(cache, row, head * cache->kv_heads / cache->heads, 0);
+        attend(size, cache->scale, qkv + head * size, cache->keys + at, cache->values + at, size, position + 1,
+               NULL, p, y + head * size);
     }
     free(p);
 }

@@ -42,6 +42,14 @@ static const double *find_leaf(const struct place *place, const char *attention,
     return find(place->model, name);
 }
 
+/* A leaf of what a sublayer reads with, or at place->index 2 n_layer the top. */
+static const double *find_connection(const struct place *place, const char *leaf) {
+    char name[32];
+    snprintf(name, sizeof name, "hc_head.%s", leaf);
+    return place->index == 2 * place->model->config->n_layer ? find(place->model, name)
+                                                             : find_leaf(place, "hc_attn", "hc_mlp", leaf);
+}
+
 static double dropped(const struct reference_model *model, const char *name, size_t token, size_t element) {
     const struct gpt_pass *pass = &model->pass;
     return pass->dropout
@@ -182,10 +190,6 @@ static void attend(const struct place *place, const double *q, const double *k, 
     free(lse);
 }
 
-static void attention(const struct place *place, const double *normed, double *output) {
-    attend(place, normed, normed, normed, output);
-}
-
 static double activation(const struct model_config *config, double x) {
     return config->mlp == MLP_SWIGLU                    ? reference_silu(x)
            : config->mlp == MLP_RELU2                   ? reference_relu2(x)
@@ -222,7 +226,11 @@ static void drop_output(const struct place *place, double *output) {
 
 /* Its output [N, C], with dropout. */
 static void run_branch(const struct place *place, const double *normed, double *output) {
-    (place->index % 2 ? mlp : attention)(place, normed, output);
+    if (place->index % 2) {
+        mlp(place, normed, output);
+    } else {
+        attend(place, normed, normed, normed, output);
+    }
     drop_output(place, output);
 }
 
@@ -231,25 +239,14 @@ static void run_branch(const struct place *place, const double *normed, double *
 static struct reference_gates gates_of(const struct place *place) {
     const struct reference_model *model = place->model;
     const struct operation_shape shape = {.channels = model->config->n_embd, .settings = model->config->settings};
-    struct reference_gates gates = {.streams = place->streams,
+    return (struct reference_gates){.streams = place->streams,
                                     .channels = place->width,
                                     .rank = (size_t)gates_rank(&shape),
-                                    .epsilon = model->config->norm_eps};
-    const struct {
-        const char *name;
-        const double **leaf;
-    } leaves[] = {{"norm.weight", &gates.gain},
-                  {"w_down", &gates.down},
-                  {"w_up", &gates.up},
-                  {"w_post", &gates.post}};
-    for (size_t i = 0; i < 4; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "hc_head.%s", leaves[i].name);
-        *leaves[i].leaf = place->index == 2 * model->config->n_layer
-                              ? find(model, name)
-                              : find_leaf(place, "hc_attn", "hc_mlp", leaves[i].name);
-    }
-    return gates;
+                                    .epsilon = model->config->norm_eps,
+                                    .gain = find_connection(place, "norm.weight"),
+                                    .down = find_connection(place, "w_down"),
+                                    .up = find_connection(place, "w_up"),
+                                    .post = find_connection(place, "w_post")};
 }
 
 static void run_gated_sublayer(const struct place *place, double *streams) {
@@ -315,15 +312,13 @@ struct depth {
 
 /* States -> their mixture [N, C], by the leaves of the sublayer or, at place->index 2 n_layer, of hc_head. */
 static void read_depth(const struct place *place, const struct depth *depth, double *mixed) {
-    const struct reference_model *model = place->model;
-    const bool top = place->index == 2 * model->config->n_layer;
     const size_t count = depth->count + (depth->summed > 0), row = place->tokens * place->width;
     const struct reference_depth leaves = {
         .count = count,
         .channels = place->width,
-        .gain = top ? find(model, "hc_head.norm.weight") : find_leaf(place, "hc_attn", "hc_mlp", "norm.weight"),
-        .query = top ? find(model, "hc_head.query") : find_leaf(place, "hc_attn", "hc_mlp", "query"),
-        .epsilon = model->config->norm_eps,
+        .gain = find_connection(place, "norm.weight"),
+        .query = find_connection(place, "query"),
+        .epsilon = place->model->config->norm_eps,
     };
     double *weights = allocate(count);
     const double **states = calloc(count, sizeof *states);
@@ -337,22 +332,27 @@ static void read_depth(const struct place *place, const struct depth *depth, dou
     free(weights);
 }
 
+/* x [N, C] through the norm of this name in the layer */
+static void norm_named(const struct place *place, const char *norm, const double *x, double *normed) {
+    const struct model_config *config = place->model->config;
+    const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
+                                          find_leaf(place, norm, norm, "bias")};
+    double statistics[2];
+    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
+        reference_norm(&leaves, place->width, x + at, normed + at, statistics);
+    }
+}
+
 /* The mixture that a sublayer has read becomes its output, which joins the newest state. */
 static void add_output(const struct place *place, struct depth *depth, double *mixed) {
     const struct model_config *config = place->model->config;
     const int64_t block = config->settings.values[residual_setting_find("attnres_block")].number;
-    const size_t width = place->width, row = place->tokens * width;
-    const struct reference_norm norm = {config->norm, config->norm_eps, find_leaf(place, "ln_1", "ln_2", "weight"),
-                                        find_leaf(place, "ln_1", "ln_2", "bias")};
-    double *normed = allocate(row), *newest = depth->states + depth->count * row, statistics[2];
-    char name[32];
-    snprintf(name, sizeof name, "%" PRId64 " output", place->index);
-    for (size_t token = 0; token < place->tokens; token++) {
-        reference_norm(&norm, width, mixed + token * width, normed + token * width, statistics);
-    }
-    (place->index % 2 ? mlp : attention)(place, normed, mixed);
+    const size_t row = place->tokens * place->width;
+    double *normed = allocate(row), *newest = depth->states + depth->count * row;
+    norm_named(place, place->index % 2 ? "ln_2" : "ln_1", mixed, normed);
+    run_branch(place, normed, mixed);
     for (size_t i = 0; i < row; i++) {
-        newest[i] += mixed[i] * dropped(place->model, name, i / width, i % width);
+        newest[i] += mixed[i];
     }
     depth->summed++;
     if (depth->summed == block) {
@@ -414,17 +414,6 @@ static void mix_way(const struct place *place, int64_t layer, size_t ways, size_
             }
         }
         free(a);
-    }
-}
-
-/* x [N, C] through the norm of this name in the layer */
-static void norm_named(const struct place *place, const char *norm, const double *x, double *normed) {
-    const struct model_config *config = place->model->config;
-    const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
-                                          find_leaf(place, norm, norm, "bias")};
-    double statistics[2];
-    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
-        reference_norm(&leaves, place->width, x + at, normed + at, statistics);
     }
 }
 
