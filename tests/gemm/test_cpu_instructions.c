@@ -11,43 +11,32 @@
 
 /* ---- what the system says */
 
-UNIT_TEST(features_have_names) {
+#define FLAGS "processor\t: 0\nflags\t\t: "
+
+UNIT_TEST(features_of_the_systems_file_have_names) {
     static const struct {
-        const char *features, *bf16, *fp16;
+        const char *file, *bf16, *fp16;
     } cases[] = {
+        {FLAGS "\n", "", ""},
+        {FLAGS "fpu avx2 avx512f avx512vl avx512_vnni\n", "", ""},
+        {FLAGS " fpu avx512_bf16 avx512_vnni\n\n", "AVX512_BF16", ""},
+        {FLAGS "amx_bf16 amx_tile avx512_bf16 avx512_fp16\n", "AMX_BF16, AVX512_BF16", "AVX512_FP16"},
+        {FLAGS "avx512_fp16\tamx_fp16\n", "", "AMX_FP16, AVX512_FP16"},
+        {FLAGS "avx512_bf16x xavx512_bf16 avx512\n", "", ""},
+        {FLAGS "fp asimd fphp asimdhp bf16 i8mm\n", "NEON BF16", ""},
+        {FLAGS "asimd svebf16 bf16\n", "SVE BF16, NEON BF16", ""},
+        {"processor\t: 0\nmodel name\t: EPYC bf16\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n", "AVX512_BF16", ""},
+        {"processor\t: 0\nFeatures\t: fp bf16\n\nprocessor\t: 1\nFeatures\t: fp svebf16\n", "NEON BF16", ""},
+        {"flags avx512_bf16\nbugs : amx_bf16\n", "", ""},
         {"", "", ""},
-        {"fpu avx2 avx512f avx512vl avx512_vnni", "", ""},
-        {" fpu avx512_bf16 avx512_vnni\n", "AVX512_BF16", ""},
-        {"amx_bf16 amx_tile avx512_bf16 avx512_fp16", "AMX_BF16, AVX512_BF16", "AVX512_FP16"},
-        {"avx512_fp16\tamx_fp16", "", "AMX_FP16, AVX512_FP16"},
-        {"avx512_bf16x xavx512_bf16 avx512", "", ""},
-        {"fp asimd fphp asimdhp bf16 i8mm", "NEON BF16", ""},
-        {"asimd svebf16 bf16", "SVE BF16, NEON BF16", ""},
     };
+    struct cpu_instructions units;
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct cpu_instructions units;
-        char line[256];
-        const int bytes = snprintf(line, sizeof line, "processor\t: 0\nflags\t\t: %s\n", cases[i].features);
-        cpu_instructions_read(scratch_write("features", line, (size_t)bytes), &units);
+        cpu_instructions_read(scratch_write("cpuinfo", cases[i].file, strlen(cases[i].file)), &units);
         assert_string_equal(units.names[ELEMENT_FP32], "");
         assert_string_equal(units.names[ELEMENT_BF16], cases[i].bf16);
         assert_string_equal(units.names[ELEMENT_FP16], cases[i].fp16);
     }
-}
-
-static void check_file(const char *text, const char *bf16) {
-    struct cpu_instructions units;
-    scratch_write("cpuinfo", text, strlen(text));
-    cpu_instructions_read(scratch_path("cpuinfo"), &units);
-    assert_string_equal(units.names[ELEMENT_BF16], bf16);
-}
-
-UNIT_TEST(features_are_found_in_the_systems_file) {
-    struct cpu_instructions units;
-    check_file("processor\t: 0\nmodel name\t: EPYC bf16\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n", "AVX512_BF16");
-    check_file("processor\t: 0\nFeatures\t: fp bf16\n\nprocessor\t: 1\nFeatures\t: fp svebf16\n", "NEON BF16");
-    check_file("flags avx512_bf16\nbugs : amx_bf16\n", "");
-    check_file("", "");
     cpu_instructions_read("/nowhere/cpuinfo", &units);
     assert_string_equal(units.names[ELEMENT_BF16], "");
 }

@@ -1,6 +1,6 @@
 /* Connections over depth. Attention residuals: the invariants of their weights, from the first pass on. Multiway
- * dense connections: a model begins as one with plain residuals. Of both a pass with recompute has the same
- * gradients. */
+ * dense connections: a model begins as one with plain residuals. Of both, and of hyper-connections with delayed
+ * reads, a pass with recompute has the same gradients. */
 #include "src/measuring/h_measurement.h"
 #include "src/model/frame.h"
 #include "tests/support/small_model.h"
@@ -191,11 +191,7 @@ static float *gradients_of(const struct model_config *config, bool recompute, en
                            uint64_t *elements) {
     struct small_model model;
     small_model_create_planned(&model, compute, config,
-                               &(struct gpt_options){.batch = 3,
-                                                     .sequence = config->block_size,
-                                                     .mode = GPT_TRAINING,
-                                                     .type = type,
-                                                     .recompute = recompute});
+                               &(struct gpt_options){.type = type, .recompute = recompute});
     small_model_randomise(&model, 7);
     small_model_backward(&model, (struct gpt_pass){.dropout = true, .seed = 5, .iteration = 3});
     float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
@@ -203,6 +199,8 @@ static float *gradients_of(const struct model_config *config, bool recompute, en
     small_model_release(&model);
     return gradients;
 }
+
+#define DELAYED "n_layer=3 n_streams=3 bias=true dropout=0.2 read_delay=true "
 
 /* States and weights are kept, so a layer that runs forward again reads what it has read. */
 UNIT_TEST(recompute_has_the_same_gradients) {
@@ -214,6 +212,9 @@ UNIT_TEST(recompute_has_the_same_gradients) {
         {"mudd", mudd.settings, ELEMENT_FP32},
         {"mudd", mudd.settings, ELEMENT_BF16},
         {"mudd", mudd.settings, ELEMENT_FP16},
+        /* which read with the H_pre of the layer before, whose buffers they share */
+        {"mhc", DELAYED "stream_reduce=auto hc_norm_gain=false", ELEMENT_FP32},
+        {"mhc", DELAYED "stream_reduce=norm_sum norm=rmsnorm", ELEMENT_FP32},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const struct model_config config = config_with(&cases[i]);

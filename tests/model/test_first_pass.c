@@ -52,10 +52,7 @@ static void create(struct small_model *model, struct compute *compute, const str
     config.head_bias = residual_number(variant) % 2;
     config.stream_expand = bias && !residual_is_single(variant);
     small_model_create_planned(model, compute, &config,
-                               &(struct gpt_options){.batch = BATCH,
-                                                     .sequence = CONTEXT,
-                                                     .vocabulary = SCORED,
-                                                     .mode = GPT_TRAINING,
+                               &(struct gpt_options){.vocabulary = SCORED,
                                                      .type = setting->type,
                                                      .recompute = bias});
     model->gpt.logit_rows = BLOCK; /* there is room for more */

@@ -32,10 +32,7 @@ static struct model_config config_of(const char *residual) {
 
 static void create(struct small_model *model, const struct model_config *config, const char *pattern, int optimizer,
                    bool recompute) {
-    const struct gpt_options options = {.batch = BATCH,
-                                        .sequence = config->block_size,
-                                        .mode = GPT_TRAINING,
-                                        .optimizer = {.optimizer = optimizer, .freeze = (char *)(uintptr_t)pattern},
+    const struct gpt_options options = {.optimizer = {.optimizer = optimizer, .freeze = (char *)(uintptr_t)pattern},
                                         .recompute = recompute};
     small_model_create_planned(model, compute, config, &options);
     small_model_randomise(model, 3);
@@ -146,10 +143,7 @@ UNIT_TEST(frozen_weights_of_bf16_stay_too) {
     for (int optimizer = 0; optimizer_at((size_t)optimizer); optimizer++) {
         const char *const pattern = "wte|h\\.0\\.mlp|attn\\.c_proj\\.weight";
         const struct model_config config = config_of("shc");
-        const struct gpt_options options = {.batch = BATCH,
-                                            .sequence = config.block_size,
-                                            .mode = GPT_TRAINING,
-                                            .type = ELEMENT_BF16,
+        const struct gpt_options options = {.type = ELEMENT_BF16,
                                             .optimizer = {.optimizer = optimizer,
                                                           .freeze = (char *)(uintptr_t)pattern,
                                                           .moments = ELEMENT_BF16,

@@ -264,7 +264,7 @@ static struct model_config config_of(const char *residual, const char *settings)
 /* A step of a model with all that it has, in the shape of this device, or if it is NULL PoCL's own. Its
  * second pass adds to the gradients, which the first one writes. planned: type, and what the optimizer needs. */
 static void train_planned(const char *as, const char *gemm, struct model_config config,
-                          struct gpt_options planned) {
+                          const struct gpt_options planned) {
     struct compute *compute;
     struct small_model model;
     const struct compute_options options = {.device = "pocl",
@@ -274,9 +274,6 @@ static void train_planned(const char *as, const char *gemm, struct model_config 
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
                                             .log_launches = true};
     small_model_require(gemm_compute_open(&compute, &options));
-    planned.batch = 3;
-    planned.sequence = config.block_size;
-    planned.mode = GPT_TRAINING;
     small_model_create_planned(&model, compute, &config, &planned);
     small_model_randomise(&model, 1);
     small_model_require(compute_finish(compute));

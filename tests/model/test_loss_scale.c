@@ -1,5 +1,4 @@
 /* Training in 16 bits: dynamic loss scaling, the memory it plans, and that it follows fp32. */
-#include "src/measuring/h_measurement.h"
 #include "src/model/optimizer_settings.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
@@ -128,10 +127,7 @@ static void assert_kept(struct small_model *model, unsigned char *before[KEPT], 
 UNIT_TEST(overflowing_step_changes_nothing_and_halves_the_scale) {
     for (int i = 0; optimizer_at((size_t)i); i++) {
         const struct model_config config = small_model_config("mhc", 4);
-        const struct gpt_options options = {.batch = 3,
-                                            .sequence = config.block_size,
-                                            .mode = GPT_TRAINING,
-                                            .type = ELEMENT_FP16,
+        const struct gpt_options options = {.type = ELEMENT_FP16,
                                             .optimizer = {.optimizer = i, .muon_dtype = MUON_FP32}};
         struct small_model model;
         unsigned char *before[KEPT];
@@ -202,10 +198,7 @@ static size_t check_plan(const struct gpt_options *options) {
 UNIT_TEST(plan_knows_all_memory) {
     size_t bytes[24];
     for (size_t i = 0; i < COUNT(bytes); i++) {
-        const struct gpt_options options = {.batch = 3,
-                                            .sequence = 8,
-                                            .mode = GPT_TRAINING,
-                                            .type = (enum element_type)(i / 8),
+        const struct gpt_options options = {.type = (enum element_type)(i / 8),
                                             .optimizer = {.optimizer = i & 2 ? 1 : 0,
                                                           .moments = i & 4 ? ELEMENT_BF16 : ELEMENT_FP32},
                                             .recompute = i & 1};
@@ -235,40 +228,6 @@ UNIT_TEST(training_follows_fp32) {
     assert_true(learned > 0.5f);
     assert_true(fabsf(losses[ELEMENT_BF16] - losses[ELEMENT_FP32]) < 0.03f * learned);
     assert_true(fabsf(losses[ELEMENT_FP16] - losses[ELEMENT_FP32]) < 0.01f * learned);
-}
-
-/* H is made in fp32 whatever the streams are stored in: to that accuracy its norm and its sums are one. */
-static void check_residual_matrix(const float *h, size_t n) {
-    double matrix[RESIDUAL_MAX_STREAMS * RESIDUAL_MAX_STREAMS], values[RESIDUAL_MAX_STREAMS];
-    for (size_t i = 0; i < n; i++) {
-        double row = 0.0, column = 0.0;
-        for (size_t j = 0; j < n; j++) {
-            matrix[i * n + j] = (double)h[i * n + j];
-            row += (double)h[i * n + j];
-            column += (double)h[j * n + i];
-        }
-        assert_true(fabs(row - 1.0) < 1e-5 && fabs(column - 1.0) < 1e-5);
-    }
-    stream_matrix_singular_values(matrix, (int64_t)n, values);
-    assert_true(fabs(values[0] - 1.0) < 1e-5);
-}
-
-UNIT_TEST(shc_keeps_norm_and_sums) {
-    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
-        struct small_model model;
-        create(&model, type);
-        small_model_randomise(&model, 7);
-        small_model_forward(&model, (struct gpt_pass){.dropout = false});
-        const size_t n = (size_t)model.gpt.config.n_streams, row = n * (n + 2);
-        for (int64_t sublayer = 0; sublayer < 2 * model.gpt.config.n_layer; sublayer++) {
-            float *h = small_model_matrices(&model, sublayer);
-            for (size_t token = 0; token < gpt_tokens(&model.gpt); token++) {
-                check_residual_matrix(h + token * row + 2 * n, n);
-            }
-            free(h);
-        }
-        small_model_release(&model);
-    }
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

@@ -374,82 +374,6 @@ UNIT_TEST(huge_logits_are_capped) {
     }
 }
 
-/* Whose sublayers read with the H_pre of the one before, and so does the top or not. */
-static struct model_config delayed_config(bool norm_sum) {
-    return config_of(
-        &(struct model_case){MHC, .bias = true, .dropout = true,
-                             .settings = norm_sum ? "read_delay=true stream_reduce=norm_sum norm=rmsnorm"
-                                                  : "read_delay=true stream_reduce=auto hc_norm_gain=false"});
-}
-
-static float *pass_gradients(const struct model_config *config, bool recompute) {
-    struct small_model model;
-    small_model_create_planned(&model, compute, config,
-                               &(struct gpt_options){.batch = 3,
-                                                     .sequence = config->block_size,
-                                                     .mode = GPT_TRAINING,
-                                                     .recompute = recompute});
-    small_model_randomise(&model, 2);
-    small_model_backward(&model, (struct gpt_pass){.dropout = true, .seed = 5});
-    float *gradients = small_model_gradients(&model);
-    small_model_release(&model);
-    return gradients;
-}
-
-/* A layer that runs forward again reads with the H_pre of the layer before, whose buffers it shares. */
-UNIT_TEST(delayed_reads_are_recomputed) {
-    for (int i = 0; i < 2; i++) {
-        struct model_config config = delayed_config(i);
-        config.n_layer = 3;
-        struct parameters parameters;
-        small_model_require(model_config_check(&config));
-        parameters_create(&config, &parameters);
-        float *kept = pass_gradients(&config, false), *recomputed = pass_gradients(&config, true);
-        const double whole = tensors_norm(kept, parameters.elements);
-        judge("gradients", tensors_distance(kept, recomputed, parameters.elements), 1e-6 * whole, &worst_gradient);
-        parameters_release(&parameters);
-        free(kept);
-        free(recomputed);
-    }
-}
-
-/* Nobody reads with the H_pre of the last sublayer, unless the top does. */
-UNIT_TEST(last_read_has_no_gradient_unless_the_top_reads) {
-    static const char *const leaves[] = {"w_pre", "b_pre", "alpha_pre"};
-    for (size_t i = 0; i < 2; i++) {
-        const struct model_config config = delayed_config(i);
-        struct small_model model;
-        small_model_create(&model, compute, &config, 3);
-        small_model_randomise(&model, 2);
-        small_model_backward(&model, (struct gpt_pass){.dropout = false});
-        float *gradients = small_model_gradients(&model);
-        for (size_t k = 0; k < COUNT(leaves); k++) {
-            const struct parameter *parameter =
-                parameters_find(&model.gpt.parameters, scratch_format("transformer.h.1.hc_mlp.%s", leaves[k]));
-            assert_int_equal(tensors_norm(gradients + parameter->offset, parameter->elements) > 0.0, i == 0);
-        }
-        free(gradients);
-        small_model_release(&model);
-    }
-}
-
-UNIT_TEST(frozen_gamma_has_no_gradient) {
-    const struct model_config config = config_of(&(struct model_case){SHC, .settings = "freeze_gamma=true"});
-    struct small_model model;
-    small_model_create(&model, compute, &config, 3);
-    small_model_randomise(&model, 2);
-    small_model_backward(&model, (struct gpt_pass){.dropout = false});
-    float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
-    static const char *const frozen[] = {"gamma_u", "gamma_v", "tau_u"};
-    for (size_t i = 0; i < 3; i++) {
-        const char *name = scratch_format("transformer.h.1.hc_attn.%s", frozen[i]);
-        const struct parameter *parameter = parameters_find(&model.gpt.parameters, name);
-        assert_int_equal(gradients[parameter->offset] == 0.0f, i < 2);
-    }
-    free(gradients);
-    small_model_release(&model);
-}
-
 static const int64_t few_to_many[] = {2, 5, 8};
 
 /* Of variant i, in turn: tests that use these share compiled kernels. */
@@ -466,10 +390,7 @@ static int64_t streams_of(size_t i) {
 /* The gradients of variant i, each alpha_res's zero with `frozen`; *norm is what is clipped. */
 static float *gradients_of(size_t i, bool frozen, struct small_model *model, float *norm) {
     const struct model_config config = small_model_config(residual_at(i)->name, streams_of(i));
-    const struct gpt_options options = {.batch = 3,
-                                        .sequence = config.block_size,
-                                        .mode = GPT_TRAINING,
-                                        .optimizer = {.freeze_alpha_res = frozen}};
+    const struct gpt_options options = {.optimizer = {.freeze_alpha_res = frozen}};
     small_model_create_planned(model, compute, &config, &options);
     small_model_randomise(model, 2);
     small_model_backward(model, (struct gpt_pass){.dropout = false});

@@ -1,8 +1,6 @@
-/* Training by Muon, beside what test_golden and test_operations have of it: whole steps against double precision,
- * with a rate for each group of parameters; groups that stay; 16 bits; and what the iterations cost. */
-#include "runtime/system/memory.h"
+/* Training by Muon, beside what test_golden has of whole steps, with a rate for each group of parameters, and
+ * test_operations of its kernels: groups that stay; 16 bits; and what the iterations cost. */
 #include "src/operations/muon.h"
-#include "tests/support/reference.h"
 #include "tests/support/small_model.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test.h"
@@ -17,10 +15,7 @@ static void create(struct small_model *model, enum element_type type, bool freez
     assert_string_equal(optimizer_at(1)->name, "muon");
     struct model_config config = small_model_config("mhc", 4);
     config.tie_embeddings = false;
-    const struct gpt_options options = {.batch = 3,
-                                        .sequence = config.block_size,
-                                        .mode = GPT_TRAINING,
-                                        .type = type,
+    const struct gpt_options options = {.type = type,
                                         .optimizer = {.optimizer = 1,
                                                       .freeze_alpha_res = freeze_alpha_res,
                                                       .muon_dtype = type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32}};
@@ -58,15 +53,6 @@ static enum group group_of(const struct parameter *parameter) {
                                                                                 : OTHERS;
 }
 
-static double rate_of(enum group group) {
-    const double rates[GROUPS] = {[EMBEDDINGS] = own_rates.embed_learning_rate,
-                                  [HEAD] = own_rates.head_learning_rate,
-                                  [SCALARS] = own_rates.scalar_learning_rate,
-                                  [MATRICES] = own_rates.muon_learning_rate,
-                                  [OTHERS] = own_rates.learning_rate};
-    return rates[group];
-}
-
 /* Forward, backward, and a step; the gradients stay in the arena. The norm of the gradients. */
 static float step(struct small_model *model, const struct optimizer_settings *settings, int64_t iteration) {
     float norm;
@@ -74,117 +60,6 @@ static float step(struct small_model *model, const struct optimizer_settings *se
     optimizer_step(&model->gpt, settings, iteration);
     small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
     return norm;
-}
-
-/* ---- against double precision */
-
-struct moments {
-    double *first, *second; /* [elements]; first: also the momentum */
-};
-
-/* A matrix after its step: `weights` and `momentum` change; gradients are clipped. */
-static void step_matrix(size_t rows, size_t columns, const double *gradients, double *weights, double *momentum) {
-    const float coefficients[3] = {3.4445f, -4.7750f, 2.0315f};
-    const size_t count = rows * columns;
-    const double mu = own_rates.muon_momentum, rate = own_rates.muon_learning_rate;
-    double *x = memory_allocate(count, sizeof *x);
-    for (size_t i = 0; i < count; i++) {
-        momentum[i] = mu * momentum[i] + (1.0 - mu) * gradients[i];
-        x[i] = (1.0 - mu) * gradients[i] + mu * momentum[i];
-    }
-    const double size = sqrt(reference_dot(count, x, x));
-    for (size_t i = 0; i < count; i++) {
-        x[i] /= size;
-    }
-    reference_newton_schulz(rows, columns, own_rates.muon_steps, coefficients, x);
-    for (size_t i = 0; i < count; i++) {
-        weights[i] -= rate * own_rates.muon_weight_decay * weights[i];
-        weights[i] -= rate * 0.2 * sqrt(fmax((double)rows, (double)columns)) * x[i];
-    }
-    free(x);
-}
-
-/* A parameter after its step; gradients [its elements] are not clipped. */
-static void step_parameter(const struct parameter *parameter, const float *gradients, double norm,
-                           int64_t iteration, struct moments moments, double *weights) {
-    const enum group group = group_of(parameter);
-    const struct reference_adamw adamw = {rate_of(group),      own_rates.beta1,
-                                          own_rates.beta2,     parameter->decayed ? own_rates.weight_decay : 0.0,
-                                          own_rates.grad_clip, norm,
-                                          iteration + 1,       0.0};
-    double *clipped = memory_allocate(parameter->elements, sizeof *clipped);
-    for (uint64_t i = 0; i < parameter->elements; i++) {
-        clipped[i] = (double)gradients[i] * fmin(1.0, own_rates.grad_clip / (norm + 1e-6));
-        if (group != MATRICES) {
-            reference_adamw(&adamw, (double)gradients[i], weights + i, moments.first + i, moments.second + i);
-        }
-    }
-    uint64_t at = 0;
-    for (int k = 0; k < PARAMETER_MOST_MATRICES && parameter->matrices[k]; k++) {
-        step_matrix(parameter->matrices[k], parameter->shape[1], clipped + at, weights + at, moments.first + at);
-        at += parameter->matrices[k] * parameter->shape[1];
-    }
-    assert_true(group != MATRICES || at == parameter->elements);
-    free(clipped);
-}
-
-/* How far a parameter is from the reference, relative to its change. Without a gradient it has none. */
-static double distance(const struct parameter *parameter, const float *before, const double *expected,
-                       const float *after) {
-    double error = 0.0, change = 0.0;
-    for (uint64_t i = 0; i < parameter->elements; i++) {
-        error += pow((double)after[i] - expected[i], 2.0);
-        change += pow((double)before[i] - expected[i], 2.0);
-    }
-    assert_true(change > 0.0 || error == 0.0);
-    return change > 0.0 ? sqrt(error / change) : 0.0;
-}
-
-/* One step of the model, and of the reference, which begins with the model's weights and has moments of its own. */
-static void compare_step(struct small_model *model, int64_t iteration, struct moments moments, double worst[GROUPS],
-                         size_t counts[GROUPS]) {
-    const struct parameters *parameters = &model->gpt.parameters;
-    float *before = small_model_read(model, parameters->weights);
-    const float norm = step(model, &own_rates, iteration);
-    float *gradients = small_model_read(model, parameters->gradients);
-    float *after = small_model_read(model, parameters->weights);
-    for (size_t i = 0; i < parameters->count; i++) {
-        const struct parameter *parameter = &parameters->table[i];
-        const uint64_t at = parameter->offset;
-        const enum group group = group_of(parameter);
-        double *expected = memory_allocate(parameter->elements, sizeof *expected);
-        for (uint64_t k = 0; k < parameter->elements; k++) {
-            expected[k] = (double)before[at + k];
-        }
-        step_parameter(parameter, gradients + at, (double)norm, iteration,
-                       (struct moments){moments.first + at, moments.second + at}, expected);
-        worst[group] = fmax(worst[group], distance(parameter, before + at, expected, after + at));
-        counts[group]++;
-        free(expected);
-    }
-    free(before);
-    free(gradients);
-    free(after);
-}
-
-UNIT_TEST(steps_with_rates_of_groups_are_those_of_double_precision) {
-    struct small_model model;
-    create(&model, ELEMENT_FP32, false);
-    const size_t elements = model.gpt.parameters.elements;
-    const struct moments moments = {memory_zeroed(elements, sizeof(double)),
-                                    memory_zeroed(elements, sizeof(double))};
-    double worst[GROUPS] = {0.0};
-    size_t counts[GROUPS] = {0};
-    for (int64_t iteration = 0; iteration < 2; iteration++) {
-        compare_step(&model, iteration, moments, worst, counts);
-    }
-    for (size_t group = 0; group < GROUPS; group++) {
-        print_message("  group %zu: %zu parameters, error %.1e\n", group, counts[group], worst[group]);
-        assert_true(counts[group] > 0 && worst[group] < 1e-4);
-    }
-    free(moments.first);
-    free(moments.second);
-    small_model_release(&model);
 }
 
 /* ---- what stays */

@@ -105,10 +105,10 @@ static void measure(struct small_model *model, struct measurement *measurement) 
     free(products);
 }
 
-static void measure_model(const struct model_config *config, enum weights weights,
+static void measure_typed(const struct model_config *config, enum element_type type, enum weights weights,
                           struct measurement *measurement) {
     struct small_model model;
-    small_model_create(&model, compute, config, 3);
+    small_model_create_typed(&model, compute, config, 3, type);
     if (weights == RANDOM) {
         small_model_randomise(&model, 7);
     } else if (weights == TRAINED) {
@@ -123,6 +123,11 @@ static void measure_model(const struct model_config *config, enum weights weight
         config->residual->name, (int)config->n_streams, measurement->each.norm, measurement->each.row,
         measurement->each.column, measurement->each.smallest, measurement->each.largest, measurement->each.identity,
         measurement->product.norm, measurement->product.row, measurement->product.column);
+}
+
+static void measure_model(const struct model_config *config, enum weights weights,
+                          struct measurement *measurement) {
+    measure_typed(config, ELEMENT_FP32, weights, measurement);
 }
 
 /* Each is measured once and kept: several tests look at the same. */
@@ -208,6 +213,16 @@ UNIT_TEST(invariants_hold_at_first_with_random_parameters_and_after_training) {
                 }
             }
         }
+    }
+}
+
+/* H is made in fp32 whatever the streams are stored in. */
+UNIT_TEST(invariants_hold_in_16_bits) {
+    const struct model_config config = small_model_config("shc", 4);
+    for (enum element_type type = ELEMENT_BF16; type <= ELEMENT_FP16; type++) {
+        struct measurement measurement;
+        measure_typed(&config, type, RANDOM, &measurement);
+        assert_kept(config.residual->invariants, &measurement.each);
     }
 }
 

@@ -385,28 +385,27 @@ static void ohc(const struct reference_map *map, const double *z, double *res) {
     }
 }
 
-/* How far the determinant is from 1, by elimination: rotations have no reflection. */
+/* By minors. */
+static double determinant(const struct small_matrix *a) {
+    double sum = a->rows == 1 ? a->at[0][0] : 0.0;
+    for (size_t column = 0; column < a->rows && a->rows > 1; column++) {
+        struct small_matrix minor = zero_matrix(a->rows - 1, a->rows - 1);
+        for (size_t k = 0; k < minor.rows * minor.rows; k++) {
+            const size_t i = k / minor.rows, j = k % minor.rows;
+            minor.at[i][j] = a->at[i + 1][j + (j >= column)];
+        }
+        sum += (column % 2 ? -1.0 : 1.0) * a->at[0][column] * determinant(&minor);
+    }
+    return sum;
+}
+
+/* How far the determinant is from 1: rotations have no reflection. */
 static double not_a_rotation(size_t streams, const double *matrix) {
     struct small_matrix a = zero_matrix(streams, streams);
-    double determinant = 1.0;
     for (size_t k = 0; k < streams * streams; k++) {
         a.at[k / streams][k % streams] = matrix[k];
     }
-    for (size_t pivot = 0; pivot < streams; pivot++) {
-        size_t largest = pivot;
-        for (size_t i = pivot + 1; i < streams; i++) {
-            largest = fabs(a.at[i][pivot]) > fabs(a.at[largest][pivot]) ? i : largest;
-        }
-        swap_rows(&a, pivot, largest);
-        determinant *= a.at[pivot][pivot] * (largest == pivot ? 1.0 : -1.0);
-        for (size_t i = pivot + 1; i < streams; i++) {
-            const double factor = a.at[i][pivot] / a.at[pivot][pivot];
-            for (size_t k = 0; k < streams; k++) {
-                a.at[i][k] -= factor * a.at[pivot][k];
-            }
-        }
-    }
-    return fabs(determinant - 1.0);
+    return fabs(determinant(&a) - 1.0);
 }
 
 /* Orthogonal matrices have no other singular values. */

@@ -70,23 +70,23 @@ void small_model_create(struct small_model *model, struct compute *compute, cons
 
 void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
                               int64_t batch, enum element_type type) {
-    const struct gpt_options options = {.batch = batch,
-                                        .sequence = config->block_size,
-                                        .mode = GPT_TRAINING,
-                                        .type = type};
-    small_model_create_planned(model, compute, config, &options);
+    small_model_create_planned(model, compute, config, &(struct gpt_options){.batch = batch, .type = type});
 }
 
 void small_model_create_planned(struct small_model *model, struct compute *compute,
                                 const struct model_config *config, const struct gpt_options *options) {
     struct model_config checked = *config;
+    struct gpt_options whole = *options;
+    whole.batch = options->batch ? options->batch : 3;
+    whole.sequence = options->sequence ? options->sequence : config->block_size;
+    whole.mode = GPT_TRAINING;
     small_model_require(model_config_check(&checked));
-    small_model_require(gpt_plan(compute, &checked, options, &model->gpt));
+    small_model_require(gpt_plan(compute, &checked, &whole, &model->gpt));
     small_model_require(gpt_create(&model->gpt));
     small_model_require(parameters_initialise(compute, &model->gpt.parameters, &checked, 1));
     make_batch(model);
     small_model_require(
-        gpt_set_batch(&model->gpt, (struct token_shape){options->batch, options->sequence}, model->x, model->y));
+        gpt_set_batch(&model->gpt, (struct token_shape){whole.batch, whole.sequence}, model->x, model->y));
 }
 
 void small_model_release(struct small_model *model) {

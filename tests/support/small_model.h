@@ -44,7 +44,7 @@ void small_model_create(struct small_model *model, struct compute *compute, cons
 /* The same with activations of this type. */
 void small_model_create_typed(struct small_model *model, struct compute *compute, const struct model_config *config,
                               int64_t batch, enum element_type type);
-/* The same with all options, which say GPT_TRAINING. */
+/* The same with all options, for training. No batch stands for 3, and no sequence for the whole context. */
 void small_model_create_planned(struct small_model *model, struct compute *compute,
                                 const struct model_config *config, const struct gpt_options *options);
 void small_model_release(struct small_model *model);
