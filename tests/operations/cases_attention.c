@@ -101,9 +101,8 @@ static void head_rows_reference(struct bench *bench) {
         .fraction = bench->shape.rope_fraction,
     };
     for (size_t token = 0; token < bench->token_count; token++) {
-        const size_t at = token * (size_t)heads.qkv_row;
-        reference_head_rows(&rows, token % (size_t)bench->tokens.sequence, bench_values(bench, "raw") + at,
-                            bench_values(bench, "qkv") + at);
+        reference_head_rows(&rows, token % (size_t)bench->tokens.sequence, bench_row(bench, "raw", token),
+                            bench_row(bench, "qkv", token));
     }
 }
 
@@ -226,8 +225,7 @@ static void fill_reference(struct bench *bench) {
     const struct reference_cache cache = reference_cache_of(bench);
     const size_t sequence = (size_t)bench->tokens.sequence;
     for (size_t token = 0; token < bench->token_count; token++) {
-        reference_cache_put(&cache, 1 + token / sequence, token % sequence,
-                            bench_values(bench, "qkv") + token * (size_t)heads_of(bench).qkv_row);
+        reference_cache_put(&cache, 1 + token / sequence, token % sequence, bench_row(bench, "qkv", token));
     }
 }
 

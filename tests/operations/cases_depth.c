@@ -75,10 +75,9 @@ static void read_token(struct bench *bench, size_t token) {
     const struct reference_depth depth = {count, c, bench_values_or_null(bench, "score_gain"),
                                           bench_values(bench, "query"), bench->operations->shape.norm_eps};
     const struct reference_norm norm = case_norm(bench);
-    double *mixed = bench_values(bench, "mixed") + token * c;
-    reference_depth_read(&depth, rows, bench_values(bench, "weights") + token * count, mixed);
-    reference_norm(&norm, c, mixed, bench_values(bench, "normed") + token * c,
-                   bench_values(bench, "statistics") + 2 * token);
+    double *mixed = bench_row(bench, "mixed", token);
+    reference_depth_read(&depth, rows, bench_row(bench, "weights", token), mixed);
+    reference_norm(&norm, c, mixed, bench_row(bench, "normed", token), bench_row(bench, "statistics", token));
     const double square = reference_dot(c, newest, newest) / (double)c;
     bench_values(bench, "scale")[token] = 1.0 / sqrt(square + depth.epsilon);
 }

@@ -16,34 +16,26 @@ static void final_norm_describe(struct bench *bench) {
     bench_byproduct(bench, "statistics", n * final_norms(bench) * 2);
 }
 
-static void norm_sum_token(struct bench *bench, const double *x, double *y, double *statistics) {
-    const size_t c = bench->channels;
+static void final_norm_reference(struct bench *bench) {
+    const size_t c = bench->channels, streams = bench->streams;
     const struct reference_norm norm = case_norm(bench);
     double *normed = calloc(c, sizeof *normed);
-    memset(y, 0, c * sizeof *y);
-    for (size_t s = 0; s < bench->streams; s++) {
-        reference_norm(&norm, c, x + s * c, normed, statistics + 2 * s);
-        for (size_t k = 0; k < c; k++) {
-            y[k] += normed[k];
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const double *x = bench_row(bench, "streams", token);
+        double *y = bench_row(bench, "y", token), *statistics = bench_row(bench, "statistics", token);
+        if (!bench->shape.norm_sum) { /* the sum of the streams is a width mix with weights of 1 */
+            reference_width_mix(&norm, streams, c, x, NULL, y, statistics);
+            continue;
+        }
+        memset(y, 0, c * sizeof *y);
+        for (size_t i = 0; i < streams * c; i++) {
+            if (i % c == 0) {
+                reference_norm(&norm, c, x + i, normed, statistics + 2 * (i / c));
+            }
+            y[i % c] += normed[i % c];
         }
     }
     free(normed);
-}
-
-static void final_norm_reference(struct bench *bench) {
-    const size_t c = bench->channels, norms = final_norms(bench);
-    const struct reference_norm norm = case_norm(bench);
-    for (size_t token = 0; token < bench->token_count; token++) {
-        const double *x = bench_values(bench, "streams") + token * bench->streams * c;
-        double *y = bench_values(bench, "y") + token * c;
-        double *statistics = bench_values(bench, "statistics") + token * norms * 2;
-        if (bench->shape.norm_sum) {
-            norm_sum_token(bench, x, y, statistics);
-        } else { /* the sum of the streams is a width mix with weights of 1 */
-            const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
-            reference_width_mix(&norm, bench->streams, c, x, ones, y, statistics);
-        }
-    }
 }
 
 static struct stream_mix final_of(const struct bench *bench) {
@@ -98,31 +90,27 @@ static void collapse_prepare(struct bench *bench) {
                  bench_values(bench, "squares"));
 }
 
-static void collapse_token(struct bench *bench, size_t token) {
-    const size_t streams = bench->streams, c = bench->channels, row = streams * c;
-    const double *x = bench_values(bench, "streams") + token * row, *w = bench_values(bench, "w");
-    const double *small = bench_values(bench, "small"), *raw = bench_values(bench, "raw") + token * streams;
-    const double scale = 1.0 / sqrt(reference_dot(row, x, x) / (double)row + 1e-6);
-    double *u = bench_values(bench, "u") + token * c;
-    memset(u, 0, c * sizeof *u);
-    for (size_t s = 0; s < streams; s++) {
-        double sum = raw[s];
-        for (size_t k = 0; k < row; k++) {
-            sum += x[k] * w[k * streams + s];
-        }
-        const double z = scale * sum, dynamic = bench->shape.fixed_top ? 0.0 : small[streams] * z;
-        const double p = 1.0 / (1.0 + exp(-dynamic - small[s])) + bench->shape.hc_eps;
-        bench_values(bench, "z")[token * streams + s] = z;
-        bench_values(bench, "p")[token * streams + s] = p;
-        for (size_t k = 0; k < c; k++) {
-            u[k] += p * x[s * c + k];
-        }
-    }
-}
-
 static void collapse_reference(struct bench *bench) {
+    const size_t streams = bench->streams, c = bench->channels, row = streams * c;
+    const double *w = bench_values(bench, "w"), *small = bench_values(bench, "small");
     for (size_t token = 0; token < bench->token_count; token++) {
-        collapse_token(bench, token);
+        const double *x = bench_row(bench, "streams", token), *raw = bench_row(bench, "raw", token);
+        const double scale = 1.0 / sqrt(reference_dot(row, x, x) / (double)row + 1e-6);
+        double *u = bench_row(bench, "u", token), *z = bench_row(bench, "z", token);
+        double *p = bench_row(bench, "p", token);
+        memset(u, 0, c * sizeof *u);
+        for (size_t s = 0; s < streams; s++) {
+            double sum = raw[s];
+            for (size_t k = 0; k < row; k++) {
+                sum += x[k] * w[k * streams + s];
+            }
+            z[s] = scale * sum;
+            const double dynamic = bench->shape.fixed_top ? 0.0 : small[streams] * z[s];
+            p[s] = 1.0 / (1.0 + exp(-dynamic - small[s])) + bench->shape.hc_eps;
+            for (size_t k = 0; k < c; k++) {
+                u[k] += p[s] * x[s * c + k];
+            }
+        }
     }
 }
 

@@ -175,12 +175,10 @@ static struct reference_map map_of(const struct bench *bench) {
 
 static void map_reference(struct bench *bench) {
     const struct reference_map map = map_of(bench);
-    const size_t columns = bench->operations->columns, z_row = bench->operations->norm_groups * columns;
-    const double *z = bench_values(bench, "z"), *squares = bench_values(bench, "squares");
-    double *normalised = bench_values(bench, "normalised"), *h = bench_values(bench, "h");
     for (size_t token = 0; token < bench->token_count; token++) {
-        reference_map_token(&map, columns, z + token * z_row, squares + token * bench->streams,
-                            normalised + token * z_row, h + token * bench->operations->h_row);
+        reference_map_token(&map, bench->operations->columns, bench_row(bench, "z", token),
+                            bench_row(bench, "squares", token), bench_row(bench, "normalised", token),
+                            bench_row(bench, "h", token));
     }
 }
 
@@ -237,19 +235,6 @@ static void mix_describe(struct bench *bench) {
     bench_byproduct(bench, "squares", n * s)->roundings = 2;
 }
 
-static void mix_token(struct bench *bench, size_t token) {
-    const size_t c = bench->channels, s = bench->streams, row = s * c;
-    const double *h = bench_values_or_null(bench, "h");
-    const double *x = bench_values(bench, "streams") + token * row;
-    const double *h_token = h ? h + token * bench->operations->h_row : NULL;
-    double *mixed = bench_values(bench, "mixed") + token * row;
-    const struct reference_norm norm = case_norm(bench);
-    reference_width_mix(&norm, s, c, x, h_token, bench_values(bench, "normed") + token * c,
-                        bench_values(bench, "statistics") + 2 * token);
-    reference_depth_mix(s, c, x, h_token, bench_values(bench, "branch") + token * c, mixed);
-    case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
-}
-
 static void half_squares(struct bench *bench, const char *streams) {
     const size_t rows = bench->token_count * bench->operations->norm_groups;
     double *halves = bench_values(bench, "half_squares");
@@ -260,8 +245,15 @@ static void half_squares(struct bench *bench, const char *streams) {
 }
 
 static void mix_reference(struct bench *bench) {
+    const size_t c = bench->channels, s = bench->streams;
+    const struct reference_norm norm = case_norm(bench);
     for (size_t token = 0; token < bench->token_count; token++) {
-        mix_token(bench, token);
+        const double *x = bench_row(bench, "streams", token), *h = bench_row(bench, "h", token);
+        double *mixed = bench_row(bench, "mixed", token);
+        reference_width_mix(&norm, s, c, x, h, bench_row(bench, "normed", token),
+                            bench_row(bench, "statistics", token));
+        reference_depth_mix(s, c, x, h, bench_row(bench, "branch", token), mixed);
+        case_squares(mixed, s, c, bench_row(bench, "squares", token));
     }
     if (!is_plain(bench)) {
         half_squares(bench, "streams");
@@ -343,17 +335,15 @@ static void between_describe(struct bench *bench) {
 }
 
 static void between_reference(struct bench *bench) {
-    const size_t s = bench->streams, c = bench->channels, row = s * c, h_row = bench->operations->h_row;
+    const size_t s = bench->streams, c = bench->channels;
     const struct reference_norm norm = case_norm(bench);
-    const double *read = bench_values(bench, reads_h(bench) ? "h" : "read");
     for (size_t token = 0; token < bench->token_count; token++) {
-        double *mixed = bench_values(bench, "mixed") + token * row;
-        reference_depth_mix(s, c, bench_values(bench, "streams") + token * row,
-                            bench_values(bench, "h") + token * h_row, bench_values(bench, "branch") + token * c,
-                            mixed);
-        reference_width_mix(&norm, s, c, mixed, read + token * h_row, bench_values(bench, "normed") + token * c,
-                            bench_values(bench, "statistics") + 2 * token);
-        case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
+        double *mixed = bench_row(bench, "mixed", token);
+        reference_depth_mix(s, c, bench_row(bench, "streams", token), bench_row(bench, "h", token),
+                            bench_row(bench, "branch", token), mixed);
+        reference_width_mix(&norm, s, c, mixed, bench_row(bench, reads_h(bench) ? "h" : "read", token),
+                            bench_row(bench, "normed", token), bench_row(bench, "statistics", token));
+        case_squares(mixed, s, c, bench_row(bench, "squares", token));
     }
     half_squares(bench, "mixed");
 }
@@ -467,28 +457,25 @@ static const double *frame_token(struct bench *bench, const double *x, const dou
         raw[i] = reference_dot(length, x + i / columns * length, packed + i % columns * length);
     }
     case_squares(x, s, c, squares);
-    double *h = bench_values(bench, names[1]) + token * bench->operations->h_row;
-    reference_map_token(&token_map, columns, raw, squares, bench_values(bench, names[0]) + token * rows * columns,
-                        h);
+    double *h = bench_row(bench, names[1], token);
+    reference_map_token(&token_map, columns, raw, squares, bench_row(bench, names[0], token), h);
     const struct reference_norm norm = case_norm(bench);
-    reference_width_mix(&norm, s, c, x, is_delayed(bench) ? read : h, bench_values(bench, names[2]) + token * c,
-                        bench_values(bench, names[3]) + 2 * token);
+    reference_width_mix(&norm, s, c, x, is_delayed(bench) ? read : h, bench_row(bench, names[2], token),
+                        bench_row(bench, names[3], token));
     return h;
 }
 
 static void frame_reference(struct bench *bench) {
-    const size_t s = bench->streams, c = bench->channels, row = s * c;
+    const size_t s = bench->streams, c = bench->channels;
     for (size_t token = 0; token < bench->token_count; token++) {
-        const double *x = bench_values(bench, "streams") + token * row;
-        double *mixed = bench_values(bench, "mixed") + token * row;
-        const double *read =
-            is_delayed(bench) ? bench_values(bench, "read") + token * bench->operations->h_row : NULL;
-        const double *h = frame_token(bench, x, read, token, "");
+        const double *x = bench_row(bench, "streams", token);
+        double *mixed = bench_row(bench, "mixed", token);
+        const double *h = frame_token(bench, x, bench_row(bench, "read", token), token, "");
         if (is_delayed(bench)) {
-            memcpy(bench_values(bench, "pre") + token * s, h, s * sizeof *h);
+            memcpy(bench_row(bench, "pre", token), h, s * sizeof *h);
         }
-        reference_depth_mix(s, c, x, h, bench_values(bench, "branch") + token * c, mixed);
-        case_squares(mixed, s, c, bench_values(bench, "squares") + token * s);
+        reference_depth_mix(s, c, x, h, bench_row(bench, "branch", token), mixed);
+        case_squares(mixed, s, c, bench_row(bench, "squares", token));
         frame_token(bench, mixed, h, token, "next_");
     }
 }

@@ -178,6 +178,11 @@ double *bench_values_or_null(const struct bench *bench, const char *name) {
     return field ? field->values : NULL;
 }
 
+double *bench_row(const struct bench *bench, const char *name, size_t token) {
+    const struct field *field = bench_find(bench, name);
+    return field ? field->values + token * (field->count / bench->token_count) : NULL;
+}
+
 const struct buffer *bench_buffer(const struct bench *bench, const char *name) {
     return &find_or_exit(bench, name)->buffer;
 }

@@ -117,6 +117,7 @@ void bench_gap(struct bench *bench);
 const struct field *bench_find(const struct bench *bench, const char *name); /* or NULL */
 double *bench_values(const struct bench *bench, const char *name);
 double *bench_values_or_null(const struct bench *bench, const char *name);
+double *bench_row(const struct bench *bench, const char *name, size_t token); /* NULL: there is no such field */
 const struct buffer *bench_buffer(const struct bench *bench, const char *name);
 const struct buffer *bench_derivative(const struct bench *bench, const char *name);
 size_t bench_offset(const struct bench *bench, const char *name); /* of a parameter; 0 where there is none */
