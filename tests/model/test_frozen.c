@@ -1,4 +1,5 @@
-/* Training with parameters that stay as they are, and with a rate of its own for what a connection adds. */
+/* Training with parameters that stay as they are, and with rates of their own for groups and for what a connection
+ * adds. */
 #include "src/model/parameters.h"
 #include "src/operations/muon.h"
 #include "tests/support/small_model.h"
@@ -261,26 +262,63 @@ UNIT_TEST(frozen_weights_take_fewer_flops) {
     small_model_release(&whole);
 }
 
-/* ---- rates of what a connection adds */
+/* ---- rates of groups, and of what a connection adds */
 
-UNIT_TEST(new_parameters_have_a_rate_of_their_own) {
-    struct optimizer_settings settings = usual;
-    const struct model_config config = config_of("mhc_lite");
-    struct small_model model;
-    create(&model, &config, NULL, 0, false);
-    const struct parameters *parameters = &model.gpt.parameters;
-    float *before = small_model_read(&model, parameters->weights);
-    settings.new_learning_rate = 0.0;
-    step(&model, &settings, 0);
-    float *now = small_model_read(&model, parameters->weights);
+enum group { EMBEDDINGS, HEAD, SCALARS, MATRICES, OTHERS, ADDED, GROUPS };
+
+/* By name, rank and table, where src/model/adamw.c looks at offsets. */
+static enum group group_of(const struct parameter *parameter) {
+    if (strstr(parameter->name, ".wte.") || strstr(parameter->name, ".wpe.")) {
+        return EMBEDDINGS;
+    }
+    if (strncmp(parameter->name, "lm_head.", 8) == 0) {
+        return HEAD;
+    }
+    return parameter->rank < 2 ? SCALARS : parameter->matrices[0] ? MATRICES : OTHERS;
+}
+
+/* A step leaves a group whose rate is zero to the bit, and moves all others but alpha_res. */
+static void check_group(struct small_model *model, const struct optimizer_settings *settings, enum group group) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    float *before = small_model_read(model, parameters->weights);
+    small_model_step(model, settings, 0);
+    float *after = small_model_read(model, parameters->weights);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        assert_int_equal(parameter->auxiliary, strstr(parameter->name, ".hc_") != NULL);
-        assert_int_equal(is_same(parameter, before, now), parameter->auxiliary);
+        const bool added = strstr(parameter->name, ".hc_") != NULL;
+        const bool zero = group == ADDED ? added : group != OTHERS && group_of(parameter) == group;
+        assert_int_equal(parameter->auxiliary, added);
+        if (is_same(parameter, before, after) != (zero || parameter_is_alpha_res(parameter))) {
+            fail_msg("rate of group %d is zero: %s", (int)group, parameter->name);
+        }
     }
     free(before);
-    free(now);
-    small_model_release(&model);
+    free(after);
+}
+
+/* alpha_res is frozen all the time, where decay would move it. */
+UNIT_TEST(groups_whose_rate_is_zero_stay) {
+    struct optimizer_settings settings[GROUPS] = {usual, usual, usual, usual, usual, usual};
+    struct model_config config = config_of("mhc");
+    config.tie_embeddings = false;
+    settings[EMBEDDINGS].embed_learning_rate = 0.0;
+    settings[HEAD].head_learning_rate = 0.0;
+    settings[SCALARS].scalar_learning_rate = 0.0;
+    settings[MATRICES].muon_learning_rate = 0.0;
+    settings[ADDED].new_learning_rate = 0.0;
+    for (int optimizer = 0; optimizer_at((size_t)optimizer); optimizer++) {
+        const struct gpt_options options = {
+            .optimizer = {.optimizer = optimizer, .muon_dtype = MUON_FP32, .freeze_alpha_res = true}};
+        struct small_model model;
+        small_model_create_planned(&model, compute, &config, &options);
+        small_model_randomise(&model, 5);
+        for (enum group group = 0; group < GROUPS; group++) {
+            if (optimizer == 1 || group != MATRICES) {
+                check_group(&model, &settings[group], group);
+            }
+        }
+        small_model_release(&model);
+    }
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

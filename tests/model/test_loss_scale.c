@@ -87,12 +87,8 @@ static const struct optimizer_settings optimizer = {.learning_rate = 1e-2,
 
 /* One step with a loss scaled so: the gradient norm. */
 static float step_scaled(struct small_model *model, float scale, int64_t iteration) {
-    float norm;
     model->gpt.loss_scale.scale = scale;
-    small_model_backward(model, (struct gpt_pass){.dropout = false});
-    optimizer_step(&model->gpt, &optimizer, iteration);
-    small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
-    return norm;
+    return small_model_step(model, &optimizer, iteration);
 }
 
 /* Weights, low-precision weights, first moments or Muon's momentum, second moments. */

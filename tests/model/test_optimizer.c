@@ -1,10 +1,13 @@
 /* What is kept in bf16 between steps. Optimizer states: their stochastic rounding against the same rule on the
  * host, its mean, what it keeps exactly, and what random bits depend on: seed, iteration and element alone.
- * Weights: passes and steps as with fp32 weights of the same values, rounded by this rule. */
+ * Weights: passes and steps as with fp32 weights of the same values, rounded by this rule. And Muon in 16 bits,
+ * beside what test_golden has of whole steps and test_operations of its kernels. */
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
 #include "src/model/optimizer.h"
+#include "src/operations/muon.h"
 #include "tests/support/small_model.h"
+#include "tests/support/tensors.h"
 #include "tests/support/test.h"
 #include <float.h>
 #include <math.h>
@@ -360,6 +363,81 @@ UNIT_TEST(other_types_are_refused) {
         assert_true(type == ELEMENT_BF16 || strstr(error_text(), "master = bf16 needs dtype = bf16"));
         gpt_release(&gpt);
     }
+}
+
+/* ---- Muon in 16 bits, and its cost */
+
+/* What one step makes of all matrices: their change, and their momentum; both [elements], zero elsewhere. */
+struct outcome {
+    float *change, *momentum;
+};
+
+static const struct optimizer_settings muon = {.learning_rate = 0.01,
+                                               .min_lr = 0.01,
+                                               .lr_decay_iters = 1000,
+                                               .weight_decay = 0.1,
+                                               .grad_clip = 0.5,
+                                               .muon_momentum = 0.9,
+                                               .muon_steps = 5,
+                                               USUAL_RATES};
+
+static struct outcome step_matrices(struct small_model *model) {
+    const struct parameters *parameters = &model->gpt.parameters;
+    float *before = small_model_read(model, parameters->weights);
+    small_model_step(model, &muon, 0);
+    float *after = small_model_read(model, parameters->weights);
+    float *momentum = small_model_read(model, parameters->states[0]);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        for (uint64_t k = parameter->offset; k < parameter->offset + parameter->elements; k++) {
+            after[k] = parameter->matrices[0] ? after[k] - before[k] : 0.0f;
+            momentum[k] = parameter->matrices[0] ? momentum[k] : 0.0f;
+        }
+    }
+    free(before);
+    return (struct outcome){after, momentum};
+}
+
+/* Gradients differ by what the pass rounds. In bf16 the iterations round as well; in fp16 they are in fp32. */
+UNIT_TEST(a_step_in_16_bits_is_near_that_in_32) {
+    static const double bounds[] = {[ELEMENT_BF16] = 0.1, [ELEMENT_FP16] = 0.01};
+    const struct model_config config = small_model_config("mhc", 4);
+    struct outcome outcomes[3];
+    for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
+        const struct gpt_options options = {.type = type,
+                                            .optimizer = {.optimizer = 1,
+                                                          .muon_dtype =
+                                                              type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32}};
+        struct small_model model;
+        small_model_create_planned(&model, compute, &config, &options);
+        small_model_randomise(&model, 5);
+        model.gpt.loss_scale.scale = type == ELEMENT_FP16 ? 256.0f : 1.0f;
+        outcomes[type] = step_matrices(&model);
+        const size_t elements = model.gpt.parameters.elements;
+        const struct outcome *fp32 = &outcomes[ELEMENT_FP32], *this = &outcomes[type];
+        const double change = tensors_distance(this->change, fp32->change, elements) /
+                              tensors_norm(fp32->change, elements),
+                     momentum = tensors_distance(this->momentum, fp32->momentum, elements) /
+                                tensors_norm(fp32->momentum, elements);
+        print_message("  %s: change %.4f, momentum %.4f\n", element_name(type), change, momentum);
+        assert_true(type == ELEMENT_FP32 || (change < bounds[type] && momentum < bounds[type]));
+        small_model_release(&model);
+    }
+    for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
+        free(outcomes[type].change);
+        free(outcomes[type].momentum);
+    }
+}
+
+/* By hand: GEMMs of [24, 24] make 2 * 24^3 FLOPs, those of X [96, 24] four times as many. */
+UNIT_TEST(flops_are_those_of_the_gemms) {
+    const double square = 2.0 * 24.0 * 24.0 * 24.0;
+    assert_true(newton_schulz_flops(ELEMENT_FP32, 24, 24, 5) == 5.0 * 3.0 * square);
+    assert_true(newton_schulz_flops(ELEMENT_BF16, 24, 96, 5) == 5.0 * 9.0 * square);
+    /* 3 steps of A and then 2, where the last step of both makes no A, and the first no P */
+    assert_true(newton_schulz_flops(ELEMENT_FP32, 24, 96, 5) == (2.0 * 8.0 + 9.0 + 5.0) * square);
+    assert_true(newton_schulz_flops(ELEMENT_FP32, 96, 24, 5) == newton_schulz_flops(ELEMENT_FP32, 24, 96, 5));
+    assert_true(newton_schulz_flops(ELEMENT_FP32, 24, 96, 1) == 9.0 * square);
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

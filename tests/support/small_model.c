@@ -138,6 +138,14 @@ float small_model_accumulate(struct small_model *model, struct gpt_pass pass) {
     return loss;
 }
 
+float small_model_step(struct small_model *model, const struct optimizer_settings *optimizer, int64_t iteration) {
+    float norm;
+    small_model_backward(model, (struct gpt_pass){.dropout = false});
+    optimizer_step(&model->gpt, optimizer, iteration);
+    small_model_require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+    return norm;
+}
+
 float small_model_train(struct small_model *model, int64_t steps, double rate) {
     const struct optimizer_settings optimizer = {.learning_rate = rate,
                                                  .min_lr = rate,

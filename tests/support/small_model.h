@@ -60,6 +60,9 @@ float small_model_backward(struct small_model *model, struct gpt_pass pass);
 /* The same once more, for the sums of gradients and losses since small_model_backward. */
 float small_model_accumulate(struct small_model *model, struct gpt_pass pass);
 
+/* Forward, backward and a step of the optimizer; the gradients stay in the arena. Returns their norm. */
+float small_model_step(struct small_model *model, const struct optimizer_settings *optimizer, int64_t iteration);
+
 /* Optimizer steps on the batch; returns the last loss. */
 float small_model_train(struct small_model *model, int64_t steps, double rate);
 
