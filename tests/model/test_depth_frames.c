@@ -278,23 +278,4 @@ UNIT_TEST(modes_that_share_buffers_agree) {
     small_model_release(&model);
 }
 
-/* The arena's gaps stay zero: rows of weights end in one behind b. */
-UNIT_TEST(nothing_is_written_between_parameters) {
-    uint64_t elements;
-    const struct model_config config = config_with(&mudd);
-    float *gradients = gradients_of(&config, false, ELEMENT_FP32, &elements);
-    struct parameters parameters;
-    parameters_create(&config, &parameters);
-    bool *owned = calloc(elements, sizeof *owned);
-    for (size_t i = 0; i < parameters.count; i++) {
-        memset(owned + parameters.table[i].offset, true, parameters.table[i].elements);
-    }
-    for (uint64_t i = 0; i < elements; i++) {
-        assert_true(owned[i] || gradients[i] == 0.0f);
-    }
-    free(owned);
-    free(gradients);
-    parameters_release(&parameters);
-}
-
 SMALL_MODEL_TEST_MAIN(compute)

@@ -112,12 +112,12 @@ static void hidden_describe(struct bench *bench) {
 static void hidden_reference(struct bench *bench) {
     const struct gate_rows rows = gate_rows(&bench->operations->shape);
     for (size_t token = 0; token < bench->token_count; token++) {
-        const double *y = bench_values(bench, "y") + token * rows.y;
+        const double *y = bench_row(bench, "y", token);
         for (size_t k = 0; k < rows.hidden; k++) {
-            bench_values(bench, "hidden")[token * rows.hidden + k] = y[k] * sigmoid(y[k]);
+            bench_row(bench, "hidden", token)[k] = y[k] * sigmoid(y[k]);
         }
         for (size_t i = 0; i < bench->streams; i++) {
-            bench_values(bench, "post")[token * bench->streams + i] = 2.0 * sigmoid(y[rows.hidden + i]);
+            bench_row(bench, "post", token)[i] = 2.0 * sigmoid(y[rows.hidden + i]);
         }
     }
 }

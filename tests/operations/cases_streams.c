@@ -653,16 +653,7 @@ const struct operation_case cases_streams[] = {
          .setting = {"wide_retention", true}),
     CASE(map, "wide, retention, hc_eps", .residual = "wide", .hc_eps = 0.1, .setting = {"wide_retention", true}),
     CASE(map, "krom, hc_eps", .residual = "krom", .hc_eps = 0.1),
-    CASE(map, "hc, transposed, normalized", .residual = "hc", .streams = 3, .transposed = true, .normalized = true),
-    CASE(map, "mhc, transposed", .residual = "mhc", .streams = 5, .transposed = true),
     CASE(map, "mhc, transposed, hc_eps", .residual = "mhc", .transposed = true, .hc_eps = 0.01),
-    CASE(map, "mhc_lite, transposed", .residual = "mhc_lite", .streams = 3, .transposed = true),
-    CASE(map, "shc, transposed, normalized", .residual = "shc", .transposed = true, .normalized = true),
-    CASE(map, "shc S=2, transposed", .residual = "shc", .streams = 2, .transposed = true),
-    CASE(map, "krom, transposed", .residual = "krom", .transposed = true),
-    CASE(map, "circulant, transposed", .residual = "circulant", .streams = 5, .transposed = true),
-    CASE(map, "go_mhc, transposed", .residual = "go_mhc", .streams = 3, .transposed = true),
-    CASE(map, "ohc, transposed", .residual = "ohc", .transposed = true),
     CASE(map, "wide, transposed", .residual = "wide", .transposed = true, .setting = {"wide_retention", true}),
     FRAME("shc, transposed, normalized", .residual = "shc", .transposed = true, .normalized = true),
     CASE(projections, "hc, no gain", .residual = "hc", .streams = 3, .gainless = true),
@@ -716,8 +707,8 @@ static void add_variant_case(struct operation_case one) {
         fprintf(stderr, "more than %d cases of variants\n", VARIANT_CASES);
         exit(2);
     }
-    snprintf(variant_names[variant_count], sizeof *variant_names, "%s S=%d", one.shape.residual,
-             (int)one.shape.streams);
+    snprintf(variant_names[variant_count], sizeof *variant_names, "%s S=%d%s", one.shape.residual,
+             (int)one.shape.streams, one.shape.transposed ? ", transposed" : "");
     one.what = variant_names[variant_count];
     variant_cases[variant_count++] = one;
 }
@@ -736,6 +727,9 @@ static void add_variants(void) {
             }
         }
         const int64_t streams = reference_streams(variant, 4);
+        add_variant_case((struct operation_case)CASE(map, NULL, .residual = variant->name,
+                                                     .streams = i % 2 ? streams : reference_streams(variant, 3),
+                                                     .batch = 3, .transposed = true, .normalized = i % 2));
         add_variant_case((struct operation_case)TINY_FRAME(NULL, .residual = variant->name, .streams = streams,
                                                            .bias = i % 2 == 0));
         if (!residual_is_fixed(variant)) {
