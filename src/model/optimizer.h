@@ -1,6 +1,6 @@
-/* Optimizers: a row each, in adamw.c and muon.c, named in the table of optimizer.c. A next one (Lion) is such a file
- * and its kernels: "An optimizer" in CONTRIBUTING.md lists what is to do. The step clips gradients by their global
- * norm. */
+/* Optimizers: a row each, in adamw.c and muon.c, named in the table of optimizer.c. A next one (Lion) is such a
+ * file and its kernels: "An optimizer" in CONTRIBUTING.md lists what is to do. The step clips gradients by their
+ * global norm. */
 #pragma once
 
 #include "runtime/options/options.h"

@@ -260,8 +260,8 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
 /* Whether this device and shape use the fused kernels below instead of the separate ones above. policy_make decides
  * (frame_rows in policy.c): not for variants without matrices (rc, gated, attnres, mudd), on CPUs, with more than 4
  * streams, or where a token's streams, projections or theta are too large for registers and local memory.
- * `hc_devices --verbose` prints the decision for GPT-2 small in bf16 with mhc and 4 streams. The kernels include the
- * files of the residual variant and of the norm, so a new one of either runs in them, too. Generation with a
+ * `hc_devices --verbose` prints the decision for GPT-2 small in bf16 with mhc and 4 streams. The kernels include
+ * the files of the residual variant and of the norm, so a new one of either runs in them, too. Generation with a
  * key/value cache uses the separate kernels in any case (is_fused in frame_mixed.c). */
 bool frame_is_fused(const struct operations *operations);
 
