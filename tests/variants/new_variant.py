@@ -119,7 +119,7 @@ def add_all(tree):
     derive(tree, "position_mock_back.cl", "position_rope.cl", "backward ?", "!backward ?")
     insert(tree, "src/operations/kernels.c",
            ("};\n\nstatic struct kernel *kernel_of(",
-            '    {.file = "mock_sign.cl", .constants = "VEC.ARENA ACT", .kernels = {KERNEL(mock_sign)}},\n'),
+            '    {.file = "mock_sign.cl", .constants = {VEC_ARENA, ACT}, .kernels = {KERNEL(mock_sign)}},\n'),
            ("};\nstatic const char *const positions[]", ', {"mock", true, 1e-5}'),
            ("};\nstatic const struct {\n    const char *activation;", ', "mock_back"'),
            ("};\nstatic const char *const activations[]", ', {"mock_silu", true}'),
@@ -162,7 +162,7 @@ def try_reference(tree):
     print("one row of the table, one reference")
     tree.program("tests/test_residual")
     expect(tree.program("tests/test_operations", "--device", "pocl", "--filter", "(mock"), "map (mock S=2)", "map (mock S=4)",
-           "projections (mock S=4)", "3 cases, 0 failed")
+           "projections (mock S=4)", "4 cases, 0 failed")
 
 
 def try_words(tree):

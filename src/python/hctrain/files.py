@@ -115,10 +115,11 @@ def read_object(path: Folder, limit: int, folder: int | None = None, lenient: bo
     return parse_object(read_file(path, limit, folder), printable(path), lenient)
 
 
-def on_stop(handler: Any = signal.default_int_handler) -> None:
-    """Has the handler called by Ctrl-C and the other signals that ask a program to stop, but not by a hangup under nohup."""
+def on_stop(handler: Any = signal.default_int_handler, always: bool = False) -> None:
+    """Has the handler called by Ctrl-C and the other signals that ask a program to stop, but for those that are ignored, as a hangup is under nohup.
+    always: by Ctrl-C and SIGTERM in any case."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) is not signal.SIG_IGN or (always and number != signal.SIGHUP):
             signal.signal(number, handler)
 
 

@@ -57,7 +57,7 @@ def run(plan, options):
 
 def main(words):
     """The exit status; raises KeyboardInterrupt where it was stopped."""
-    on_stop()
+    on_stop(always=True)
     try:
         plan, options = read_arguments(words)
         if plan is None:

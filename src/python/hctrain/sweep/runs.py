@@ -359,7 +359,7 @@ class Sweep:
         share = str(max(1, cores() // len(slots)))  # processors of a run, unless the user has set these
         environment = {"OMP_NUM_THREADS": share, "POCL_MAX_PTHREAD_COUNT": share} | os.environ if len(slots) > 1 else None
         began = time.monotonic(), self.needs.missing()[1]
-        on_stop(self.stop)
+        on_stop(self.stop, always=True)
         try:
             while True:
                 self.collect()
