@@ -208,7 +208,7 @@ RUN_TEST(killed_run_always_resumes) {
                      4); /* two checkpoints, metrics, settings: no leftovers */
 }
 
-/* As by Ctrl-C (test_run_folder). */
+/* As by Ctrl-C. */
 RUN_TEST(run_that_is_to_end_saves_and_resumes) {
     start(TRAIN_ARGUMENTS("terminated", "--max-iters", "100000", "--checkpoint-interval", "3"));
     wait_for(newer_checkpoint, "terminated", 0);
