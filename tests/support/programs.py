@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -41,15 +43,15 @@ eval_iters = 0
 checkpoint_interval = 10
 """
 
-HOSTILE = "\x1b[31m\r\nforged: all is well\u009b2J"  # as a name or a text of somebody: what a terminal must not obey
+HOSTILE = "\x1b[31m\r\nforged: all is well\u009b2J\u202e"  # as a name or a text of somebody: what a terminal must not obey
 
 
 class Run:
-    """A program under way; status (minus the signal that ended it) and `said`, its stderr, when it has ended."""
+    """A program under way; when it has ended, status (minus the signal that ended it), what it `printed` (bytes), and what it `said` on stderr."""
 
-    def __init__(self, case, words, *, environment=None, file_bytes=None, errors=None, output=None, stdin=subprocess.DEVNULL):
-        self.case, self.words, self.status, self.said = case, words, None, ""
-        self.errors = tempfile.TemporaryFile(dir=case.folder) if errors is None else None
+    def __init__(self, case, words, *, environment=None, file_bytes=None, errors=None, output=None, **setup):
+        self.case, self.words, self.status, self.printed, self.said = case, words, None, b"", ""
+        self.kept = [tempfile.TemporaryFile(dir=case.folder) if file is None else None for file in (output, errors)]
         variables = {**os.environ, **{name: case.word(str(value)) for name, value in (environment or {}).items() if value is not None}}
         for name, value in (environment or {}).items():
             if value is None:
@@ -60,8 +62,8 @@ class Run:
             if file_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
-        self.process = subprocess.Popen(words, env=variables, stdin=stdin, stdout=output or subprocess.DEVNULL, stderr=self.errors or errors,
-                                        preexec_fn=become)
+        self.process = subprocess.Popen(words, env=variables, stdout=self.kept[0] or output, stderr=self.kept[1] or errors, preexec_fn=become,
+                                        **{"stdin": subprocess.DEVNULL, **setup})
 
     def finish(self, seconds=SECONDS):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -69,11 +71,11 @@ class Run:
         if self.process.poll() is None:
             self.process.kill()
         self.status = self.process.wait()
-        if self.errors:
-            self.errors.seek(0)
-            self.said = self.errors.read().decode(errors="surrogateescape")
-            self.errors.close()
-            self.errors = None
+        for file, name in zip(self.kept, ("printed", "said")):
+            if file and not file.closed:
+                with file:
+                    file.seek(0)
+                    setattr(self, name, file.read() if name == "printed" else file.read().decode(errors="surrogateescape"))
         return self
 
     def interrupt(self, number=signal.SIGINT):
@@ -132,8 +134,34 @@ class Case(unittest.TestCase):
         path.write_bytes(content.encode(errors="surrogateescape") if isinstance(content, str) else content)
         return path
 
-    def text(self, name):
-        return self.path(name).read_text(errors="surrogateescape")
+    @classmethod
+    def put_tensors(cls, name, tensors):
+        """A safetensors file: by name the type, the shape, and the bytes of its numbers."""
+        header, at = {}, 0
+        for tensor, (kind, shape, numbers) in tensors.items():
+            header[tensor] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(numbers)]}
+            at += len(numbers)
+        text = json.dumps(header).encode()
+        return cls.put(name, len(text).to_bytes(8, "little") + text + b"".join(numbers for _, _, numbers in tensors.values()))
+
+    @classmethod
+    def put_batch(cls, name, x, y):
+        """For hc_probe; x and y: the shape, and tokens, the rest of which are 0."""
+        cls.put_tensors(name, {key: ("I32", shape, struct.pack(f"<{len(ids)}i", *ids).ljust(4 * math.prod(shape), b"\0")[:4 * math.prod(shape)])
+                               for key, (shape, ids) in (("x", x), ("y", y))})
+
+    @classmethod
+    def tensors(cls, name):
+        """The same of a file."""
+        content = cls.path(name).read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:start])
+        return {tensor: (entry["dtype"], entry["shape"], content[start + entry["data_offsets"][0]:start + entry["data_offsets"][1]])
+                for tensor, entry in header.items() if tensor != "__metadata__"}
+
+    @classmethod
+    def text(cls, name):
+        return cls.path(name).read_text(errors="surrogateescape")
 
     def has(self, *names):
         return all(self.path(name).exists() for name in names)
@@ -156,8 +184,13 @@ class Case(unittest.TestCase):
         """target: relative to the link, as ln has it."""
         self.path(name).symlink_to(target)
 
-    def json(self, name):
-        return json.loads(self.text(name))
+    @classmethod
+    def json(cls, name):
+        return json.loads(cls.text(name))
+
+    @classmethod
+    def put_json(cls, name, document):
+        return cls.put(name, json.dumps(document))
 
     def change_json(self, name, key, value=None):
         """key: "key" or "object.key"; without a value it is removed."""
@@ -165,7 +198,7 @@ class Case(unittest.TestCase):
         *outer, last = key.split(".")
         inner = document[outer[0]] if outer else document
         inner.pop(last, None) if value is None else inner.__setitem__(last, value)
-        self.put(name, json.dumps(document))
+        self.put_json(name, document)
 
     def same_file(self, first, second):
         self.assertEqual(self.path(first).read_bytes(), self.path(second).read_bytes(), f"{first} and {second} differ")
@@ -180,7 +213,9 @@ class Case(unittest.TestCase):
     @classmethod
     def made(cls, *words):
         """What cannot be done without, before the tests."""
-        subprocess.run(cls.command(*words), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        done = subprocess.run(cls.command(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise AssertionError(f"{words} ended with {done.returncode}: {done.stdout.decode(errors='backslashreplace')}")
 
     def start(self, *words, ranks=1, **setup):
         run = Run(self, self.command(*words, ranks=ranks), **setup)
@@ -203,7 +238,7 @@ class Case(unittest.TestCase):
 
     def shown(self, said):
         """What is printed has no character that a terminal would obey, forges no line, and shows something that was hostile."""
-        self.assertIsNone(re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff\udc80-\udcff]", said), repr(said))
+        self.assertIsNone(re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\udc80-\udcff]", said), repr(said))
         self.assertIsNone(re.search("^forged", said, re.MULTILINE), said)
         self.assertIn("\\x", said)
 
