@@ -263,14 +263,28 @@ class Case(unittest.TestCase):
     def lines(self, name):
         return self.text(name).count("\n") if self.has(name) else 0
 
+    def records(self, name):
+        return [json.loads(line) for line in self.text(name).splitlines()]
+
     def metrics(self, run):
         """metrics.jsonl without what the clock decides."""
-        records = [json.loads(line) for line in self.text(f"{run}/metrics.jsonl").splitlines()]
-        return [{name: value for name, value in record.items() if name not in ("time", "tokens_per_sec", "mfu")} for record in records]
+        return [{name: value for name, value in record.items() if name not in ("time", "tokens_per_sec", "mfu")}
+                for record in self.records(f"{run}/metrics.jsonl")]
 
     def same_metrics(self, first, second):
         self.assertTrue(self.metrics(first))
         self.assertEqual(self.metrics(first), self.metrics(second), f"metrics of {first} and {second}")
+
+    def near_metrics(self, first, second, least, tolerance):
+        """Losses and gradient norms, relative to the first run's, of `least` lines or more; norms may differ ten times as much."""
+        lines, others = self.metrics(first), self.metrics(second)
+        self.assertGreaterEqual(len(lines), least)
+        self.assertEqual(len(lines), len(others))
+        for line, other in zip(lines, others):
+            for name, share in (("loss", 1), ("val_loss", 1), ("train_loss", 1), ("grad_norm", 10)):
+                self.assertEqual(name in line, name in other, line)
+                if name in line:
+                    self.assertLessEqual(abs(line[name] - other[name]), share * tolerance * abs(line[name]), f"{name} of {line} and {other}")
 
     def same_checkpoint(self, first, second, name):
         """Weights and moments, bit for bit."""
