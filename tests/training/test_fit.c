@@ -1,8 +1,9 @@
 /* --fit: how sizes are read, and that what it chooses fits, keeps the batch, and prefers what costs least. */
 #include "runtime/gemm/gemm.h"
 #include "src/training/fit.h"
-#include "tests/support/runs.h"
 #include "tests/support/small_model.h"
+#include "tests/support/test.h"
+#include <stdio.h>
 
 UNIT_TEST(sizes_are_read) {
     static const struct {
@@ -126,19 +127,4 @@ UNIT_TEST(buffers_that_are_too_large_are_named) {
     compute_close(compute);
 }
 
-/* What stands behind the colon needs no such device, and options are printed that can be given. */
-RUN_TEST(program_prints_options) {
-    assert_done(
-        TRAIN("fitted", "--fit", "64MiB:rx7900xtx", "--batch-size", "4", "--gradient-accumulation-steps", "2"));
-    assert_says("fit      64.00 MiB: --batch-size ");
-    assert_says("RX 7900 XTX (data sheet)");
-    assert_false(has("fitted", "settings.conf"));
-    /* the model refuses the whole step as one micro-batch */
-    assert_done(TRAIN("fitted", "--fit", "64MiB:rx7900xtx", "--batch-size", "1048576", "--block-size", "4096"));
-    assert_failed(TRAIN("unfitted", "--fit", "64MiB", "--dtype", "fp32", "--master", "bf16"), 1,
-                  "can be planned: master = bf16 needs dtype = bf16");
-    assert_failed(TRAIN("unfitted", "--fit", "2MB", "--n-embd", "256"), 1, "nothing fits into");
-    assert_failed(TRAIN("unfitted", "--fit", "much"), 2, "a size like 16GiB");
-}
-
-UNIT_TEST_MAIN(run_control_begin, scratch_end)
+UNIT_TEST_MAIN(NULL, NULL)
