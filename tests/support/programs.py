@@ -206,8 +206,8 @@ class Case(unittest.TestCase):
     # ---- programs
 
     @classmethod
-    def command(cls, program, *words, ranks=1):
-        start = [MPIRUN, "-np", str(ranks)] if ranks > 1 else []
+    def command(cls, program, *words, ranks=None):
+        start = [MPIRUN, "-np", str(ranks)] if ranks else []
         return start + [str(BUILD / program) if program.startswith("hc_") else program, *(cls.word(str(word)) for word in words)]
 
     @classmethod
@@ -217,7 +217,7 @@ class Case(unittest.TestCase):
         if done.returncode != 0:
             raise AssertionError(f"{words} ended with {done.returncode}: {done.stdout.decode(errors='backslashreplace')}")
 
-    def start(self, *words, ranks=1, **setup):
+    def start(self, *words, ranks=None, **setup):
         run = Run(self, self.command(*words, ranks=ranks), **setup)
         self.addCleanup(run.finish, 0)
         return run
