@@ -119,11 +119,13 @@ INLINED float group_max(float x, __local float *scratch) {
         (to)[group_i] = GROUP_TOTAL(values, name, group_i);                                                        \
     }
 
-/* All of it for sums that a lane has, vectors or PRODUCTS (LANE_TOTALS): their totals, to `to`. */
+/* Totals over the lanes of sums that each lane has, vectors or PRODUCTS (LANE_TOTALS), stored to `to`. */
 #define LANE_SUMS_STORE(SUM, to, sums, count, name)                                                                \
-    LANE_TOTALS(SUM, totals, sums, count);                                                                         \
-    GROUP_SUMS(totals, count, name);                                                                               \
-    GROUP_STORE_TOTALS(to, totals, count, name)
+    do {                                                                                                           \
+        LANE_TOTALS(SUM, lane_totals, sums, count);                                                                \
+        GROUP_SUMS(lane_totals, count, name);                                                                      \
+        GROUP_STORE_TOTALS(to, lane_totals, count, name)                                                           \
+    } while (0)
 
 /* Where the chunk of this work-group begins, or with `after` 1 ends, where groups share `rows` rows in equal
  * chunks. */

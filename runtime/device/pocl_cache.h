@@ -24,5 +24,6 @@ void pocl_cache_mend(const char *folder);
  * shows: neither cut off nor zeroed in parts. True for other kinds of files. */
 bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name);
 
-/* From here on a crash of this process prints that damaged kernels in this folder may be the cause. */
+/* From here on a crash of this process prints that damaged kernels in this folder may be the cause. To be called
+ * once. */
 void pocl_cache_explain_crashes(const char *folder);

@@ -242,9 +242,9 @@ cl_int vulkan_wait(cl_command_queue queue, uint64_t batch);
 /* The same for all commands of the queue. */
 cl_int vulkan_wait_all(cl_command_queue queue);
 
-/* Takes the lock of the queue's context, and lets what is put into the queue from here on come after commands of
- * this context's queues, without waiting: all are given to one queue of the device, on which the barrier before a
- * command keeps it behind whatever was given earlier. */
+/* Takes the lock of the queue's context, also where it fails (vulkan_unlock gives it back), and lets what is put
+ * into the queue from here on come after commands of this context's queues, without waiting: all are given to one
+ * queue of the device, on which the barrier before a command keeps it behind whatever was given earlier. */
 cl_int vulkan_lock_after(cl_command_queue queue, cl_uint count, const cl_event *events);
 
 /* Gives the lock back. Returns the code. */

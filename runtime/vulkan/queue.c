@@ -298,7 +298,7 @@ cl_int CL_API_CALL vulkan_clRetainEvent(cl_event event) {
     return CL_SUCCESS;
 }
 
-/* clReleaseCommandQueue takes back the event's reference to the queue, which may be the last. */
+/* vulkan_clReleaseCommandQueue takes back the event's reference to the queue, which may be the last. */
 cl_int CL_API_CALL vulkan_clReleaseEvent(cl_event event) {
     cl_command_queue queue = event->queue;
     pthread_mutex_lock(&queue->context->lock);

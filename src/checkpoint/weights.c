@@ -485,7 +485,7 @@ int weights_read(struct weights *weights, const struct parameter *parameter, boo
     return 0;
 }
 
-/* ---- into a model, which may lack nothing or have another residual connection */
+/* ---- upcycling */
 
 int upcycle_check(struct model_config *config) {
     const struct frame *frame = frame_of(config);

@@ -376,8 +376,8 @@ static int write_meta(const struct preparation *preparation) {
     const uint32_t vocabulary = tokenizer_count(tokenizer);
     const char *path = settings->tokenizer.path;
     const bool chunks = settings->kind == DOCUMENT_CHUNKS, has_file = settings->tokenizer.kind == TOKENIZER_FILE;
-    const bool reorders = !chunks && (settings->order || settings->shuffle);
-    const char *order = settings->order ? "listed" : "shuffled";
+    const char *shuffled = !chunks && settings->shuffle ? "shuffled" : "kept";
+    const char *order = !chunks && settings->order ? "listed" : shuffled;
     json_t *wide = token_bytes_for(vocabulary) > 2 ? json_integer(token_bytes_for(vocabulary)) : NULL;
     size_t end_bytes;
     const char *end = tokenizer_bytes(tokenizer, tokenizer_end_of_text(tokenizer), &end_bytes);
@@ -397,8 +397,8 @@ static int write_meta(const struct preparation *preparation) {
                   "held_out_fraction", (double)val / (double)(train + val), "val_fraction", settings->val_fraction,
                   "unigram_entropy", entropy, "seed", (json_int_t)settings->seed, "documents",
                   document_kind_name(settings->kind), "train_documents", (json_int_t)counts->documents[SPLIT_TRAIN],
-                  "val_documents", (json_int_t)counts->documents[SPLIT_VAL], "order", reorders ? order : "kept",
-                  "strip_markup", "none", /* data/gcide/describe.py replaces it */
+                  "val_documents", (json_int_t)counts->documents[SPLIT_VAL], "order", order, "strip_markup",
+                  "none", /* data/gcide/describe.py replaces it */
                   "chunk_bytes", chunks ? json_integer((json_int_t)status.chunk_bytes) : NULL, "sources",
                   status.sources, has_file ? "tokenizer_sha256" : "ranks_sha256",
                   path ? preparation->vocabulary_digest : NULL, "end_of_text",

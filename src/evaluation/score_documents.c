@@ -35,6 +35,7 @@ void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums 
     total->words += more->words;
     total->bytes += more->bytes;
     total->log_likelihood += more->log_likelihood;
+    total->documents++;
 }
 
 static double loss_per(const struct perplexity_sums *sums, uint64_t count) {
@@ -415,7 +416,6 @@ static int score_all(struct batch *batch, struct progress *progress, struct perp
                 document->greedy &= !window->missed;
             }
             perplexity_add(total, &document->sums);
-            total->documents++;
             status = batch->lines->stream ? write_line(batch, document, total->documents) : 0;
         }
         if (ranks_agree(ranks, status)) {

@@ -32,13 +32,14 @@ struct perplexity_sums {
     uint64_t words;        /* see perplexity_words */
     uint64_t bytes;        /* of UTF-8 */
     double log_likelihood; /* natural logarithm */
-    uint64_t documents;    /* or requests, of several together */
+    uint64_t documents;    /* or requests */
 };
 
 /* Words as lm-evaluation-harness counts them, len(re.split(r"\s+", text)) in Python: one more than there are runs
  * of white space, which includes U+001C .. U+001F. So an empty text has one. The text is UTF-8. */
 uint64_t perplexity_words(const char *text, size_t bytes);
 
+/* Adds one document's. */
 void perplexity_add(struct perplexity_sums *total, const struct perplexity_sums *more);
 
 /* The sums and what follows from them, as numbers with names, which JSON has as keys. */

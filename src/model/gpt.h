@@ -140,7 +140,7 @@ struct gpt {
     const struct optimizer *optimizer;
     const struct frame *frame;
     void *frame_state;          /* the frame's own: see frame.h */
-    struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last has the output streams only, and no branch */
+    struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last is the top, without a branch */
     struct gpt_scratch scratch;
     const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
     struct projection_table projections; /* where these come from, of all sublayers */

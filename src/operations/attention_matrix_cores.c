@@ -65,7 +65,10 @@ static int build(struct operations *operations) {
              cores->unit.wide_fragments || cores->unit.transposed_load, heads.heads, heads.kv_heads, heads.size,
              operations->shape.attn_scale, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
-    static const char *const names[] = {"forward", "forward_dropout", "backward_queries", "backward_keys"};
+    static const char *const names[ATTENTION_KERNELS] = {[FORWARD] = "forward",
+                                                         [FORWARD_DROPOUT] = "forward_dropout",
+                                                         [BACKWARD_QUERIES] = "backward_queries",
+                                                         [BACKWARD_KEYS] = "backward_keys"};
     int status = program_build(compute, files, text, &program);
     for (size_t i = 0; i < ATTENTION_KERNELS && status == 0; i++) {
         char name[64];

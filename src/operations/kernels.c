@@ -28,7 +28,7 @@ size_t operations_scratch_bytes(const struct operations *operations) {
 /* ---- programs */
 
 /* Norms, kinds of positions, MLPs and activations, in the order of their words in policy.h: a next one is a word,
- * a row and, unless it is there, a file of cl/, <table>_<file>.cl. */
+ * a row and, unless it is there, a file of cl/: norm_<file>.cl, position_<file>.cl or activation_<file>.cl. */
 static const struct {
     const char *file;
     bool has_bias; /* where the model has biases */

@@ -189,7 +189,7 @@ struct layer_norm {
 
 /* What the hyper-connection around a branch reads and writes in its forward pass, and reads in its backward pass.
  * Without a map (rc) only streams, squares and what comes behind h count; the others are buffers that are not
- * read. */
+ * read. At the top it is what collapse_forward and final_norm_forward say. */
 struct stream_mix {
     struct span packed;              /* projection matrices [columns, row] */
     struct span theta;               /* small parameters, contiguous */

@@ -62,9 +62,7 @@ void adamw_step(struct operations *operations, const struct update_arenas *arena
                ARG_F32X4(settings->epsilon, settings->centre, 0.0f, 0.0f), ARG_U64(settings->key), ARG_IN(norm, 1));
 }
 
-/* ---- the step of Muon */
-
-/* ---- before the iterations, and after them */
+/* ---- the step of Muon, before its iterations and after them */
 
 /* Matrices of a batch from `begin` on that lie in the arena at equal distances, which one launch takes. */
 struct run {
@@ -142,7 +140,7 @@ void muon_end(struct operations *operations, const struct update_arenas *arenas,
     }
 }
 
-/* ---- the iterations */
+/* ---- the iterations of Muon */
 
 /* A step makes Q X of X, with a polynomial Q of A = X X^T, and so Q A Q of A; A and all Q commute. So for a few
  * steps only A and the product P of all Q are computed, and then P X: less work where X has more columns than A.

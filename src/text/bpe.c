@@ -402,7 +402,7 @@ bool bpe_decode_alphabet(char *text, size_t *bytes) {
     return true;
 }
 
-/* ---- vocabulary files: tiktoken's format and GPT-2's vocab.bpe. Error texts do not name file and line */
+/* ---- vocabulary files: tiktoken's format and GPT-2's vocab.bpe. Errors of a line do not name file and line */
 
 /* "<base64> <rank>". The text is changed. */
 static int read_tiktoken_line(struct bpe *bpe, char *line, size_t bytes) {

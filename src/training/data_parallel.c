@@ -265,7 +265,7 @@ void buckets_release(struct buckets *buckets) {
     memset(buckets, 0, sizeof *buckets);
 }
 
-/* ---- making and releasing */
+/* ---- making and releasing data_parallel */
 
 static void add_item(struct data_parallel *parallel, struct collective_item item, int64_t complete_after) {
     parallel->items[parallel->item_count] = item;

@@ -62,18 +62,25 @@ static int64_t singular_values(int64_t streams) {
 
 /* ---- initial values */
 
+float residual_zero(int64_t index, const struct residual_init *init) {
+    (void)index;
+    (void)init;
+    return 0.0f;
+}
+
 #define CONSTANT(name, value)                                                                                      \
-    float name(int64_t index, const struct residual_init *init) {                                                  \
+    static float name(int64_t index, const struct residual_init *init) {                                           \
         (void)index;                                                                                               \
         (void)init;                                                                                                \
         return value;                                                                                              \
     }
 
-CONSTANT(residual_zero, 0.0f)
-static CONSTANT(ones, 1.0f) static CONSTANT(hundredth, 0.01f) static CONSTANT(saturating, 4.0f)
+CONSTANT(ones, 1.0f)
+CONSTANT(hundredth, 0.01f)
+CONSTANT(saturating, 4.0f)
 
-    /* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
-    static float gate_bias(int64_t index, const struct residual_init *init) {
+/* A sublayer starts by reading and writing mostly one stream: sigmoid(1) against sigmoid(-1). */
+static float gate_bias(int64_t index, const struct residual_init *init) {
     return index == init->stream ? 1.0f : -1.0f;
 }
 
@@ -121,11 +128,11 @@ static float nearly_equal(int64_t index, const struct residual_init *init) {
 }
 
 /* wide: a stream keeps 0.999 of itself, 1 - 0.1 sigmoid(-log 99). */
-static CONSTANT(nearly_kept, 4.5951199f)
+CONSTANT(nearly_kept, 4.5951199f)
 
-    /* ---- values with which a plain model goes on */
+/* ---- values with which a plain model goes on */
 
-    float residual_share(int64_t index, const struct residual_init *init) {
+float residual_share(int64_t index, const struct residual_init *init) {
     const bool is_main = index == init->stream;
     const double most = init->streams > 2 ? 0.5 : 2.0 / 3.0; /* of two streams one has to differ, too */
     return (float)(is_main ? most : (1.0 - most) / (double)(init->streams - 1));

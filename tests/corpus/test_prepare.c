@@ -200,6 +200,26 @@ UNIT_TEST(test_pipe) {
     free(text);
 }
 
+/* A part is held out, though nobody knows beforehand how long the text is, and it has no lines to divide it at. */
+UNIT_TEST(bytes_without_lines_from_a_pipe_are_divided) {
+    enum { COUNT = 300000 };
+    static char bytes[COUNT];
+    int ends[2];
+    for (size_t i = 0; i < COUNT; i++) {
+        bytes[i] = (char)(i * 7 % 256 == '\n' ? 0 : i * 7);
+    }
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    const pid_t child = START(ends[0], "--out", scratch_path("bytes-out"), "-");
+    close(ends[0]);
+    assert_int_equal(files_write_all(ends[1], bytes, COUNT), 0);
+    close(ends[1]);
+    assert_done(child_finish(child));
+    json_t *meta = read_meta("bytes-out");
+    assert_true(number_in(meta, "val_tokens") > 0.0);
+    assert_true(number_in(meta, "train_tokens") + number_in(meta, "val_tokens") == COUNT);
+    json_decref(meta);
+}
+
 /* The tokens of llm.c's shards "<folder>/corpus_<split>_*.bin", behind one another as in one token file; *count is
  * their number of bytes. All shards have `each` tokens, the last one at most as many. */
 static char *join_shards(const char *folder, const char *split, size_t each, size_t *count) {

@@ -171,6 +171,9 @@ UNIT_TEST(what_does_not_fit_is_refused) {
     assert_error(gpt_set_batch(&pair.stepwise, (struct token_shape){ROWS, LENGTH}, pair.whole.x, NULL),
                  "does not fit");
     assert_error(generation_prefill(&pair.whole.gpt, 0, tokens, 1, logits), "not planned for generation");
+    const int64_t shorter = LENGTH / 2, room = gpt_batch_capacity(&pair.whole.gpt, shorter);
+    assert_error(gpt_set_batch(&pair.whole.gpt, (struct token_shape){room + 1, shorter}, pair.whole.x, NULL),
+                 "does not fit");
     pair_release(&pair);
 }
 

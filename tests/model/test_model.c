@@ -169,6 +169,12 @@ static void compare_pass(struct small_model *model, struct token_shape shape, st
                                               .pass = pass};
     compare_forward(model, &reference, loss);
     compare_gradients(model, gradients, &reference, values);
+    for (size_t i = 0; i < parameters->count; i++) {
+        memset(gradients + parameters->table[i].offset, 0, parameters->table[i].elements * sizeof *gradients);
+    }
+    for (uint64_t i = 0; i < parameters->elements; i++) {
+        assert_true(gradients[i] == 0.0f); /* between parameters nothing is written */
+    }
     free(weights);
     free(values);
     free(gradients);

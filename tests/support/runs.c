@@ -310,7 +310,7 @@ void assert_says(const char *text) {
 
 void assert_refused(int status, const char *text) {
     if (status != FAILED && status != WRONG_USAGE) {
-        fail_msg("exit status %d instead of a refusal: %s", status, child_message());
+        fail_msg("exit status %d instead of a refusal with '%s': %s", status, text, child_message());
     }
     assert_says(text);
 }

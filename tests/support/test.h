@@ -99,6 +99,8 @@ static inline void require(int status) {
 
 /* Fails unless a call has failed (-1) with these words in its error text. */
 static inline void assert_error(int status, const char *words) {
-    assert_int_equal(status, -1);
+    if (status != -1) {
+        fail_msg("status %d instead of an error with '%s'", status, words);
+    }
     assert_error_text(words);
 }
