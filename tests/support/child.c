@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,7 +11,6 @@
 enum { MOST_ARGUMENTS = 64, MOST_MESSAGE = 1 << 16 };
 
 static char message[MOST_MESSAGE];
-static uint64_t peak_bytes;
 
 static int open_to_write(const char *path) {
     return open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -87,12 +85,10 @@ int child_finish_within(pid_t child, double seconds) {
 int child_finish(pid_t child) {
     int status = 0;
     size_t bytes;
-    struct rusage usage;
-    if (wait4(child, &status, 0, &usage) != child) {
-        perror("wait4");
+    if (waitpid(child, &status, 0) != child) {
+        perror("waitpid");
         exit(1);
     }
-    peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
     char *text = scratch_read(scratch_path("child-stderr"), &bytes);
     snprintf(message, sizeof message, "%s", text != NULL ? text : "");
     free(text);
@@ -109,20 +105,4 @@ int child_keep_no_programs(void) {
 
 const char *child_message(void) {
     return message;
-}
-
-uint64_t child_peak_bytes(void) {
-    return peak_bytes;
-}
-
-int command_run(const struct command *command, const char *output) {
-    char program[512];
-    const char *arguments[COMMAND_WORDS + 1] = {program};
-    snprintf(program, sizeof program, HC_PROGRAMS "/hc_%s", command->words[0]);
-    for (size_t i = 1; i < COMMAND_WORDS && command->words[i] != NULL; i++) {
-        const char *word = command->words[i];
-        arguments[i] = *word == '@' ? scratch_path(word + 1) : word;
-    }
-    const struct child_setup setup = {.output = output};
-    return child_finish_within(child_start_with(&setup, arguments), COMMAND_SECONDS);
 }

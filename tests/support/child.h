@@ -37,19 +37,6 @@ int child_keep_no_programs(void);
 /* What the last finished one wrote to stderr. */
 const char *child_message(void);
 
-/* The most memory that it had, in bytes. */
-uint64_t child_peak_bytes(void);
-
 #define CHILD_RUN(...) child_finish(child_start(CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
 #define CHILD_RUN_WRITING(output, ...)                                                                             \
     child_finish(child_start_writing(output, CHILD_UNLIMITED, (const char *const[]){__VA_ARGS__, NULL}))
-
-/* A program without "hc_" and its arguments; "@name" stands for the path of `name` in the scratch folder. */
-enum { COMMAND_WORDS = 24, COMMAND_SECONDS = 60 };
-struct command {
-    const char *words[COMMAND_WORDS];
-};
-
-/* Runs it, with stdout to this file (NULL: nowhere): its exit status, or minus the signal that ended it, which is
- * SIGKILL after COMMAND_SECONDS. */
-int command_run(const struct command *command, const char *output);

@@ -6,9 +6,6 @@
     "\x1b[31m\r\nforged: all is well\xc2\x9b"                                                                      \
     "2J\xe2\x80\xae"
 
-/* The same in a JSON string. */
-#define HOSTILE_JSON "\\u001b[31m\\r\\nforged: all is well\\u009b2J\\u202e"
-
 /* Fails the test where a text, which ends with a zero, has a control character other than the ends of its lines and
  * tabs, is not UTF-8, has a line that begins with "forged", or shows nothing of what was hostile: no "\x". */
 void assert_shown(const char *text);

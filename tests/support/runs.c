@@ -50,12 +50,12 @@ void assert_frozen(const char *before, const char *after, bool frozen) {
                                     tensors_open(scratch_path(after), "model.safetensors")};
     struct safetensors *states = tensors_open(scratch_path(after), "optimizer.safetensors");
     size_t found = 0;
-    for (size_t i = 0; i < files[0]->count; i++) {
-        const struct tensor_info *info = &files[0]->infos[i];
+    for (size_t i = 0; i < safetensors_count(files[0]); i++) {
+        const struct tensor_info *info = safetensors_at(files[0], i);
         if (!strstr(info->name, ".alpha_res")) {
             continue;
         }
-        float *old = tensors_read(files[0], info), *new = tensors_read(files[1], &files[1]->infos[i]);
+        float *old = tensors_read(files[0], info), *new = tensors_read(files[1], safetensors_at(files[1], i));
         float *moment = tensors_read(states, tensors_need(states, "exp_avg.", info->name));
         assert_int_equal(memcmp(old, new, sizeof *old) == 0, frozen);
         assert_int_equal(*moment == 0.0f, frozen);
@@ -220,10 +220,6 @@ long count_lines(const char *path) {
     return count;
 }
 
-long newer_checkpoint(const char *run, long than) {
-    return newest(run, than + 1);
-}
-
 long more_lines(const char *run, long than) {
     const long count = count_lines(run_path(run, "metrics.jsonl"));
     return count > than ? count : -1;
@@ -294,49 +290,10 @@ void set_in_json(const char *path, const char *key, json_t *value) {
     json_decref(json);
 }
 
-void link_to(const char *target, const char *name) {
-    assert_int_equal(symlink(target, scratch_path(name)), 0);
-}
-
-void remove_checkpoint(const char *run, long iteration) {
-    assert_int_equal(files_remove_folder(scratch_path(run_path(run, checkpoint(iteration)))), 0);
-}
-
 void assert_says(const char *text) {
     if (!strstr(child_message(), text)) {
         fail_msg("'%s' is not in: %s", text, child_message());
     }
-}
-
-void assert_refused(int status, const char *text) {
-    if (status != FAILED && status != WRONG_USAGE) {
-        fail_msg("exit status %d instead of a refusal with '%s': %s", status, text, child_message());
-    }
-    assert_says(text);
-}
-
-json_int_t saved_integer(const char *path, const char *name) {
-    json_t *saved = read_json(path);
-    const json_int_t value = json_integer_value(json_object_get(saved, name));
-    json_decref(saved);
-    return value;
-}
-
-long count_evaluations(const char *run, long iteration) {
-    json_t *lines = metrics(run), *line;
-    size_t index;
-    long count = 0;
-    json_array_foreach(lines, index, line) {
-        count +=
-            json_object_get(line, "val_loss") && json_integer_value(json_object_get(line, "iter")) == iteration;
-    }
-    json_decref(lines);
-    return count;
-}
-
-void assert_has_text(const char *path, const char *expected) {
-    char *text = scratch_text(scratch_path(path), NULL);
-    assert_string_equal(text, expected);
 }
 
 void assert_same_run(const char *first, const char *second, const char *name) {

@@ -31,20 +31,11 @@ void corpus_write_over(const char *path, const char *from, bool turned);
                            scratch_path("data"), "--out-dir", scratch_path(run), "--lr-decay-iters", "20",         \
                            ##__VA_ARGS__, NULL})
 
-/* These give the exit status, or minus the signal that ended it. */
-#define TRAIN_LIMITED(file_bytes, run, ...)                                                                        \
-    child_finish(child_start(file_bytes, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
-#define TRAIN(run, ...) TRAIN_LIMITED(CHILD_UNLIMITED, run, ##__VA_ARGS__)
+/* The exit status, or minus the signal that ended it. */
+#define TRAIN(run, ...) child_finish(child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
 
 enum { FAILED = 1, WRONG_USAGE = 2, INTERRUPTED = 130 };
 #define TIMEOUT_SECONDS 60.0
-
-#define EVALUATE(...)                                                                                              \
-    CHILD_RUN(HC_PROGRAMS "/hc_eval", "--checkpoint", scratch_path("base/ckpt-2"), "--device", "pocl", __VA_ARGS__)
-#define EXPORT(from, to)                                                                                           \
-    CHILD_RUN(HC_PROGRAMS "/hc_export", "--format", "torch", "--checkpoint", scratch_path(from), "--out",          \
-              scratch_path(to))
-#define ANALYZE(...) CHILD_RUN(HC_PROGRAMS "/hc_analyze", __VA_ARGS__)
 
 /* The folder alone says how the run goes on. */
 #define RESUME(run, ...)                                                                                           \
@@ -105,26 +96,19 @@ void send_signal(int number); /* to the run */
 /* Waits until `find` returns 0 or more for `than`, and returns that; fails if the run ends before. */
 typedef long (*progress)(const char *run, long than);
 long wait_for(progress find, const char *run, long than);
-long newer_checkpoint(const char *run, long than);
 long more_lines(const char *run, long than);
 
 /* ---- files and what they have */
 
 long count_lines(const char *path);
-long count_evaluations(const char *run, long iteration); /* in metrics.jsonl */
 const char *decimal(long number);
 const char *checkpoint(long iteration); /* "ckpt-<iteration>" */
 void copy(const char *from, const char *to);
 void copy_data(const char *to); /* the corpus, for tests that change it */
 json_t *read_json(const char *path);
 void set_in_json(const char *path, const char *key, json_t *value); /* "key", or "object.key"; NULL removes it */
-json_int_t saved_integer(const char *path, const char *name);
-void link_to(const char *target, const char *name); /* `target` is relative to the link, as ln has it */
-void remove_checkpoint(const char *run, long iteration);
 
 void assert_says(const char *text);
-void assert_refused(int status, const char *text); /* as a failure or as wrong usage */
-void assert_has_text(const char *path, const char *expected);
 void assert_same_run(const char *first, const char *second,
                      const char *name); /* metrics, and the checkpoint `name` */
 
