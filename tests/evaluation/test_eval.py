@@ -128,7 +128,7 @@ class Eval(programs.Case):
 
     @unittest.skipIf(programs.SANITIZED, "MPI leaks")
     def test_metrics_do_not_depend_on_the_number_of_ranks(self):
-        """Batches of one, so that every rank has some. On all tokens products are larger, and a BLAS may divide them among the cores that a rank has
+        """Batches of one, so that every rank has some. On all tokens GEMMs are larger, and a BLAS may divide them among the cores that a rank has
         in ways that round differently."""
         losses = []
         for ranks in (1, 2, 3):
