@@ -167,6 +167,9 @@ UNIT_TEST(test_the_same_bits_as_one_file) {
     assert_done(TRAIN("of-plain", TRAIN_ON("data")));
     assert_same_metrics("of-shards", "of-plain");
     assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
+    assert_done(TRAIN("of-passes", "--data-dir", scratch_path("prepared"), "--train-batches", "sequential",
+                      "--batch-size", "64", "--max-iters", "40"));
+    assert_says("begins again with the first tokens of");
     size_t bytes;
     char *shard = scratch_text(scratch_path("prepared/corpus_train_000001.bin"), &bytes);
     shard[TOKEN_SHARD_HEADER_BYTES] ^= 1; /* another token */

@@ -84,8 +84,12 @@ class HcSample(programs.Case):
     def test_a_stop_text_ends_samples(self):
         whole = self.sample("bytes", *PROMPT, "40")
         stop = next(whole[at:at + 2] for at in range(5, 40) if 0 not in whole[at:at + 2])  # no NUL in arguments
-        text = self.sample("bytes", *PROMPT, "40", "--stop", os.fsdecode(stop))
-        self.assertEqual(text, whole[:whole.index(stop, 2)] + b"\n")
+        for more in ((), ("--stop", "what never comes")):
+            text = self.sample("bytes", *PROMPT, "40", *more, "--stop", os.fsdecode(stop))
+            self.assertEqual(text, whole[:whole.index(stop, 2)] + b"\n", more)
+
+    def test_a_penalty_changes_the_text(self):
+        self.assertNotEqual(self.sample("bytes", *PROMPT, "40", "--repetition-penalty", "3"), self.sample("bytes", *PROMPT, "40"))
 
     def test_a_closed_pipe_ends_the_text_quietly(self):
         """Text is written as it is made: who reads a pipe gets it at once, and may close it before the end."""

@@ -144,20 +144,34 @@ class RunFolder(programs.Case):
     # ---- links: outputs go through them, and runs write to nothing that a link in their folder leads to
 
     def test_results_may_go_through_a_link(self):
-        """Twice, so that there is something to replace."""
-        rows = [("ckpt-2/model.safetensors", "hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--max-iters", "2", "--start-over", "--out-dir"),
+        """Of a folder or of the file, over older results."""
+        self.call(*EXPORT, "@base/ckpt-2", "--out", "@direct")
+        self.train("plain", "--max-iters", "4")
+        self.train("real-0", "--max-iters", "3")
+        self.call("hc_prepare", "@short.txt", "--out", "@real-1")
+        self.put("real-2/r.json", "")
+        self.call(*EXPORT, "@base/ckpt-1", "--out", "@real-3")
+        self.put("real-4/report.html", "")
+        rows = [("ckpt-2/model.safetensors", "hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--max-iters", "2", "--lr-decay-iters", "20",
+                 "--start-over", "--out-dir"),
                 ("train.bin", "hc_prepare", "@text.txt", "--out"),
                 ("r.json", *SCORE, "@short.txt", "--json"),
                 ("model.safetensors", *EXPORT, "@base/ckpt-2", "--out"),
                 ("report.html", "hc_analyze", "@base", "--out")]
         for i, (file, *words) in enumerate(rows):
-            self.path(f"real-{i}").mkdir()
             self.link(f"real-{i}", f"link-{i}")
-            for _ in range(2):
-                self.call(*words, f"@link-{i}/r.json" if file == "r.json" else f"@link-{i}")
-                self.assertTrue(self.has(f"real-{i}/{file}"))
-            self.assertTrue(self.path(f"link-{i}").is_symlink())
-        self.resume("link-0", "--max-iters", "2")
+            self.call(*words, f"@link-{i}/r.json" if file == "r.json" else f"@link-{i}")
+            self.assertTrue(self.path(f"real-{i}/{file}").stat().st_size, file)
+            self.assertTrue(self.path(f"link-{i}").is_symlink(), file)
+        self.same_file("real-1/train.bin", "data/train.bin")
+        self.same_file("real-3/model.safetensors", "direct/model.safetensors")
+        self.resume("link-0", "--max-iters", "4")
+        self.same_run("real-0", "plain", "ckpt-4")
+        self.put("old.json", "{}")
+        self.link("old.json", "link.json")
+        self.call(*SCORE, "@short.txt", "--json", "@link.json")
+        self.assertTrue(self.path("link.json").is_symlink())
+        self.assertTrue(self.json("old.json"))
 
     def test_hard_linked_copy_of_a_run_is_its_own(self):
         """Going on with one of them, as backups make them, leaves the other one as it is."""

@@ -141,10 +141,11 @@ class TrainLoop(programs.Case):
         for i in range(100 if programs.WHOLE else 6):
             more = ("--checkpoint-interval", "1", "--init-from", "resume" if i else "scratch")
             run = self.start(*self.training("killed", "--max-iters", "100000", *more))
-            run.wait_for(lambda: self.newest("killed", at + 1))
-            time.sleep(chosen.randrange(40) / 1000)
+            if i % 3 < 2:
+                run.wait_for(lambda: self.newest("killed", at + 1))
+            time.sleep(chosen.randrange(40 if i % 3 < 2 else 1000) / 1000)  # each third one is killed while it starts, or at any time
             self.ended(run.interrupt(signal.SIGKILL), -signal.SIGKILL)
-            at = self.newest("killed", at + 1)
+            at = self.newest("killed", at + (i % 3 < 2))
         self.train("killed", "--max-iters", at + 2, *RESUME)
         self.train("unharmed", "--max-iters", at + 2)
         self.same_run("killed", "unharmed", f"ckpt-{at + 2}")
