@@ -154,7 +154,7 @@ static const struct agreement agreements[] = {
      false,
      false,
      1e-5,
-     "",
+     "--residual mhc",
      {FROZEN "alone " THAW, FROZEN "2 " THAW " --shard-optimizer --max-iters 9; 2 " THAW " --shard-optimizer"}},
     {"upcycled",
      false,
