@@ -28,7 +28,7 @@ static void change_environment(const char *const *environment) {
 static void become(const struct child_setup *setup, char *const *arguments, const char *errors) {
     dup2(setup->input != 0 ? setup->input : open("/dev/null", O_RDWR), STDIN_FILENO);
     dup2(open_to_write(setup->output != NULL ? setup->output : "/dev/null"), STDOUT_FILENO);
-    dup2(setup->errors_to != 0 ? setup->errors_to : open_to_write(errors), STDERR_FILENO);
+    dup2(open_to_write(errors), STDERR_FILENO);
     if (setup->file_bytes != 0 && setup->file_bytes != CHILD_UNLIMITED) {
         scratch_limit_file_size(setup->file_bytes);
     }

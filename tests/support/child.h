@@ -17,7 +17,6 @@ struct child_setup {
     int input;                      /* the descriptor that stdin comes from; 0: /dev/null */
     const char *output;             /* the file that stdout goes to */
     const char *errors;             /* the file that stderr goes to; child_message then has nothing */
-    int errors_to;                  /* or the descriptor, one of a pipe */
     const char *const *environment; /* "NAME=value" to set, "NAME" to take away; ends with NULL */
     uint64_t file_bytes;            /* CHILD_UNLIMITED too: no limit */
 };

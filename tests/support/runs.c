@@ -2,7 +2,6 @@
 #include "runtime/system/random.h"
 #include "tests/support/tensors.h"
 #include <dirent.h>
-#include <sys/wait.h>
 #include <time.h>
 
 enum { PATIENCE_MS = 60000, TEXT_BYTES = 40000 };
@@ -167,48 +166,6 @@ long wait_for_checkpoint(const char *run, long than) {
     return -1;
 }
 
-/* ---- a run under way */
-
-static pid_t under_way; /* the run; 0: none */
-
-void start_with(const struct child_setup *setup, const char *const *arguments) {
-    under_way = child_start_with(setup, arguments);
-}
-
-void start(const char *const *arguments) {
-    start_with(&(struct child_setup){0}, arguments);
-}
-
-int finish(void) {
-    const pid_t child = under_way;
-    under_way = 0;
-    return child_finish_within(child, TIMEOUT_SECONDS);
-}
-
-void send_signal(int number) {
-    assert_int_equal(kill(under_way, number), 0);
-}
-
-int interrupt(void) {
-    send_signal(SIGINT);
-    return finish();
-}
-
-/* After a test that failed in the middle. */
-int run_control_stop(void **state) {
-    (void)state;
-    if (under_way > 0) {
-        kill(under_way, SIGKILL);
-        finish();
-    }
-    return 0;
-}
-
-static bool is_running(void) {
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)under_way, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
-}
-
 long count_lines(const char *path) {
     size_t bytes;
     char *text = scratch_read(scratch_path(path), &bytes);
@@ -220,42 +177,8 @@ long count_lines(const char *path) {
     return count;
 }
 
-long more_lines(const char *run, long than) {
-    const long count = count_lines(run_path(run, "metrics.jsonl"));
-    return count > than ? count : -1;
-}
-
-long wait_for(progress find, const char *run, long than) {
-    for (int waited = 0; waited < 1000 * (int)TIMEOUT_SECONDS; waited += 5) {
-        const bool running = is_running();
-        const long found = find(run, than);
-        if (found >= 0) {
-            return found;
-        }
-        if (!running) {
-            const int status = finish();
-            fail_msg("%s ended too early with status %d: %s", run, status, child_message());
-        }
-        wait_ms(5);
-    }
-    fail_msg("nothing new of %s after %g s", run, TIMEOUT_SECONDS);
-    return -1;
-}
-
-static const char *numbered(const char *prefix, long number) {
-    static char texts[16][32];
-    static unsigned next;
-    char *text = texts[next++ % 16];
-    snprintf(text, sizeof texts[0], "%s%ld", prefix, number);
-    return text;
-}
-
-const char *decimal(long number) {
-    return numbered("", number);
-}
-
 const char *checkpoint(long iteration) {
-    return numbered("ckpt-", iteration);
+    return scratch_format("ckpt-%ld", iteration);
 }
 
 void copy(const char *from, const char *to) {
@@ -276,18 +199,6 @@ json_t *read_json(const char *path) {
     json_t *json = json_load_file(scratch_path(path), 0, NULL);
     assert_non_null(json);
     return json;
-}
-
-void set_in_json(const char *path, const char *key, json_t *value) {
-    json_t *json = read_json(path), *object = json;
-    const char *dot = strchr(key, '.');
-    if (dot) {
-        object = json_object_getn(json, key, (size_t)(dot - key));
-        key = dot + 1;
-    }
-    assert_int_equal(value ? json_object_set_new(object, key, value) : json_object_del(object, key), 0);
-    assert_int_equal(json_dump_file(json, scratch_path(path), 0), 0);
-    json_decref(json);
 }
 
 void assert_says(const char *text) {
@@ -348,12 +259,4 @@ void corpus_write_over(const char *path, const char *from, bool turned) {
     close(file);
     free(written);
     free(data);
-}
-
-int run_control_begin(void **state) {
-    if (corpus_begin(state)) {
-        return -1;
-    }
-    scratch_put("short.txt", "the cat sat on a mat and ran\n");
-    return TRAIN("base", "--max-iters", "2", "--checkpoint-interval", "1") == 0 ? 0 : -1;
 }

@@ -34,12 +34,7 @@ void corpus_write_over(const char *path, const char *from, bool turned);
 /* The exit status, or minus the signal that ended it. */
 #define TRAIN(run, ...) child_finish(child_start(CHILD_UNLIMITED, TRAIN_ARGUMENTS(run, ##__VA_ARGS__)))
 
-enum { FAILED = 1, WRONG_USAGE = 2, INTERRUPTED = 130 };
-#define TIMEOUT_SECONDS 60.0
-
-/* The folder alone says how the run goes on. */
-#define RESUME(run, ...)                                                                                           \
-    CHILD_RUN(TRAIN_PROGRAM, "--init-from", "resume", "--out-dir", scratch_path(run), ##__VA_ARGS__)
+enum { FAILED = 1 };
 
 /* How the last child ended: well, or with this status and this text among what it said. */
 void assert_done(int status);
@@ -83,41 +78,14 @@ void wait_ms(long milliseconds);
 /* Waits for a checkpoint newer than that of iteration `than`; its iteration. */
 long wait_for_checkpoint(const char *run, long than);
 
-/* ---- a run under way, of which there is one at a time */
-
-void start(const char *const *arguments);
-void start_with(const struct child_setup *setup, const char *const *arguments);
-
-/* Wait for its end: the exit status. interrupt sends SIGINT first. */
-int finish(void);
-int interrupt(void);
-void send_signal(int number); /* to the run */
-
-/* Waits until `find` returns 0 or more for `than`, and returns that; fails if the run ends before. */
-typedef long (*progress)(const char *run, long than);
-long wait_for(progress find, const char *run, long than);
-long more_lines(const char *run, long than);
-
 /* ---- files and what they have */
 
 long count_lines(const char *path);
-const char *decimal(long number);
 const char *checkpoint(long iteration); /* "ckpt-<iteration>" */
 void copy(const char *from, const char *to);
 void copy_data(const char *to); /* the corpus, for tests that change it */
 json_t *read_json(const char *path);
-void set_in_json(const char *path, const char *key, json_t *value); /* "key", or "object.key"; NULL removes it */
 
 void assert_says(const char *text);
 void assert_same_run(const char *first, const char *second,
                      const char *name); /* metrics, and the checkpoint `name` */
-
-/* ---- the tests of a program
- *
- * RUN_TEST(name) {...}, and UNIT_TEST_MAIN(run_control_begin, scratch_end) at the end. Beside the corpus the tests
- * find "base", a run with two checkpoints, and "short.txt". */
-
-int run_control_begin(void **state);
-int run_control_stop(void **state); /* ends what a failed test has left running */
-
-#define RUN_TEST(name) UNIT_TEST_BETWEEN(NULL, name, run_control_stop)
