@@ -95,14 +95,6 @@ int child_finish(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Without these there is no folder to keep them in: see program_cache_locate. */
-int child_keep_no_programs(void) {
-    return setenv("POCL_CACHE_DIR", scratch_path("pocl"), 1) || setenv("XDG_CACHE_HOME", "", 1) ||
-                   setenv("HOME", "", 1)
-               ? -1
-               : 0;
-}
-
 const char *child_message(void) {
     return message;
 }

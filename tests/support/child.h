@@ -28,11 +28,6 @@ int child_finish(pid_t child);
 /* The same, but kills the child after so many seconds, which makes it minus SIGKILL. */
 int child_finish_within(pid_t child, double seconds);
 
-/* From here on children keep no programs of their own, and PoCL keeps its kernels in the scratch folder, which ends
- * with the test. To keep a program PoCL compiles every kernel of it once more than it runs them, which is worth it
- * only where most children want the same ones. 0, or -1. */
-int child_keep_no_programs(void);
-
 /* What the last finished one wrote to stderr. */
 const char *child_message(void);
 

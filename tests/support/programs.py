@@ -242,6 +242,12 @@ class Case(unittest.TestCase):
         self.assertIsNone(re.search("^forged", said, re.MULTILINE), said)
         self.assertIn("\\x", said)
 
+    @classmethod
+    def keep_no_programs(cls):
+        """From here on PoCL keeps its kernels in the scratch folder, and programs none of their own. To keep a program PoCL compiles every kernel of
+        it once more than it runs them, which is worth it only where most runs want the same ones."""
+        os.environ.update(POCL_CACHE_DIR=str(cls.path("pocl")), XDG_CACHE_HOME="", HOME="")
+
     # ---- runs of hc_train
 
     def training(self, run, *more):
