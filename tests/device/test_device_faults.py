@@ -20,7 +20,7 @@ class DeviceFaults(programs.Case):
         """The device is known to compute right when it begins to fail. PoCL keeps kernels for all programs."""
         super().begin()
         os.environ.update(XDG_CACHE_HOME=str(cls.path("cache")), POCL_CACHE_DIR=str(cls.path("kernels")))
-        cls.made("hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@healthy")
+        cls.made(*cls.training("healthy"))
 
     def train_where(self, run, variables, *more, status=FAILED, **setup):
         """With variables of faulty_opencl.c."""

@@ -23,7 +23,7 @@ class BadInput(programs.Case):
     @classmethod
     def begin(cls):
         super().begin()
-        cls.made("hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@whole", "--max-iters", "2")
+        cls.made(*cls.training("whole", "--max-iters", "2"))
 
     def leaves_nothing(self, status, says, *words):
         with self.subTest(says, words=words):

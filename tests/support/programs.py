@@ -250,7 +250,9 @@ class Case(unittest.TestCase):
 
     # ---- runs of hc_train
 
-    def training(self, run, *more):
+    @classmethod
+    def training(cls, run, *more):
+        """A command of made, start and call."""
         return ["hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", f"@{run}", "--lr-decay-iters", "20", *more]
 
     def train(self, run, *more, **setup):

@@ -11,7 +11,7 @@ class EvaluationBatches(programs.Case):
     @classmethod
     def begin(cls):
         super().begin()
-        cls.made("hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@source", "--max-iters", "2")
+        cls.made(*cls.training("source", "--max-iters", "2"))
 
     def evaluated(self, run, seed, iterations, batches, says=()):
         """Losses on val.bin and on train.bin before the first step of a run that begins with one checkpoint's weights."""

@@ -18,7 +18,7 @@ class RunFolder(programs.Case):
     def begin(cls):
         super().begin()
         cls.put("short.txt", "the cat sat on a mat and ran\n")
-        cls.made("hc_train", "--config", "@tiny.conf", "--data-dir", "@data", "--out-dir", "@base", "--max-iters", "2", "--checkpoint-interval", "1")
+        cls.made(*cls.training("base", "--max-iters", "2", "--checkpoint-interval", "1"))
 
     def test_files_of_others_are_spared(self):
         """Names like those of leftovers: a folder of somebody's, and what a process of another host may be writing."""
