@@ -10,7 +10,8 @@
  * (1) What oneDNN cannot take goes to CLBlast on GPUs, to cblas on CPUs. "fuses": computes a bias and an epilogue
  * in the GEMM. The types of the three buffers say what is stored in them. If a backend does not read them, gemm_run
  * makes fp32 copies of them, and converts the result back. Sums are fp32 either way. gemm_run.c chooses. On an
- * H100 in bf16 that is mma, with cl/matrix_cores_nvidia.cl; cl/matrix_cores.cl lists the devices. */
+ * H100 in bf16 that is mma, with cl/matrix_cores_nvidia.cl; cl/matrix_cores.cl lists the devices. Forward passes of
+ * FEW_ROWS rows or fewer do not come here (linear.c). */
 #pragma once
 
 #include "runtime/device/compute.h"

@@ -12,7 +12,8 @@
 /* The files of a checkpoint; ends with NULL. state.json is last: what has it is complete. */
 extern const char *const checkpoint_files[];
 
-/* The folder beside the numbered ones that keeps the weights with the lowest validation loss. */
+/* The folder beside the numbered ones that keeps the weights with the lowest validation loss. When it is written,
+ * kept and forgotten stands above resume_best in src/training/train_setup.c. */
 #define CHECKPOINT_BEST "ckpt-best"
 
 /* The state of a run after `iteration` optimizer steps. */

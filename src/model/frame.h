@@ -10,8 +10,8 @@
  *     top       streams of the last sublayer -> gpt->final, the input of the output layer
  *
  * and backward in reverse. Sublayers are numbered 0 .. 2 n_layer - 1; the number 2 n_layer stands for the top,
- * whose `struct sublayer` has no branch. Functions that are NULL do nothing. frame_parts.h has what several frames
- * share. */
+ * whose `struct sublayer` has no branch. Functions that are NULL do nothing. leave and the enter that follows may
+ * be one kernel (frame_is_fused in operations.h). frame_parts.h has what several frames share. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,6 +1,7 @@
-/* Optimizers: a row each, in adamw.c and muon.c, named in the table of optimizer.c. A next one (Lion) is such a
- * file and its kernels: "An optimizer" in CONTRIBUTING.md lists what is to do. The step clips gradients by their
- * global norm. */
+/* Optimizers: a row each, in adamw.c and muon.c. The step clips gradients by their global norm. A next one, such as
+ * Lion, is src/model/lion.c and cl/lion.cl, with a row of `programs` in src/operations/kernels.c, its launch in
+ * src/operations/optimizers.c, its name in the table of optimizer.c and its options in optimizer_settings.h ("An
+ * optimizer" in CONTRIBUTING.md). */
 #pragma once
 
 #include "runtime/options/options.h"
@@ -36,7 +37,8 @@ struct optimizer {
     void (*plan)(struct gpt *gpt); /* plans its buffers, in gpt->scratch.of_optimizer; NULL: it has none */
     /* Updates a range of weights, weights_lowp and states from the gradients. The kernels unscale and clip them
      * and apply weight decay, as the top of cl/adamw.cl says; gpt->gradient_norm has their norm, unscaled. If
-     * that is not finite the kernels change nothing. Launches. */
+     * that is not finite the kernels change nothing. Parameters that are `frozen` stay, and some have rates of
+     * their own: step_groups in adamw.c. Launches. */
     void (*step)(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
                  struct optimizer_range range);
     /* Then `step` updates the parameters of matrices that begin in its range. NULL: it treats all weights alike. */

@@ -84,7 +84,8 @@ struct parameters {
     struct sublayer_offsets *sublayers; /* 2 n_layer + 1: the last is the top's */
     /* The arenas, which the memory plan owns (gpt->plan) and gpt_release frees. Gaps between parameters stay zero
      * in every arena. weights [fp32_elements] float; gradients [gradients_end] float; states: what the optimizer
-     * keeps (as many as OPTIMIZER_MOST_STATES), NULL if it has fewer, see optimizer_state_offset */
+     * keeps (as many as OPTIMIZER_MOST_STATES), NULL if it has fewer, see optimizer_state_offset. gpt_loss and
+     * gpt_backward write gradients; ranks then replace them by sums over ranks (data_parallel.c). */
     const struct buffer *weights, *gradients, *states[2];
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */

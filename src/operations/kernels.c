@@ -116,7 +116,8 @@ static bool uses_muon(const struct operations *operations) {
 
 /* Build constants with values of the device and the model. A program lists those that its text uses, and no others,
  * so that models which differ in other things share the compiled program. VEC_HEAD and the like are other values of
- * VEC. A next one is a name here, a row of print_constants, and a word of each program that reads it. */
+ * VEC. A next one is a name here, a row of print_constants, and a word of each program that reads it. A setting of
+ * a residual variant brings its own along (residual.c); GEMMs and attention on matrix cores print theirs. */
 enum constant {
     END,
     ACT,

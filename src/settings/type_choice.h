@@ -1,5 +1,6 @@
 /* What --dtype auto stands for: bf16 if a GPU's matrix cores multiply it, or a CPU's bf16 instructions in a model
- * that is wide enough; else fp32, as with a --gemm that has no 16 bits (cblas, clblast, portable). Never fp16. */
+ * that is wide enough; else fp32, as with a --gemm that multiplies in fp32 (cblas, clblast, portable). Never fp16.
+ * A run that is resumed keeps the type in its settings.conf. */
 #pragma once
 
 #include "runtime/gemm/gemm.h"

@@ -1,5 +1,6 @@
 /* The gradients and the optimizer step of ranks that train together: every rank has its own micro-batches, all end
- * with the same weights. Alone it is the model's passes and optimizer_step. */
+ * with the same weights. Alone it is the model's passes and optimizer_step. data_parallel.c begins with the order
+ * of all calls of a step. */
 #pragma once
 
 #include "runtime/ranks/collective.h"

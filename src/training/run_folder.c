@@ -1,3 +1,4 @@
+/* The folder of a run, out_dir: who holds it, and its logs (run_log_...). */
 #include "src/training/run_folder.h"
 #include "runtime/files/json_file.h"
 #include "runtime/system/error.h"

@@ -1,3 +1,4 @@
+/* The training loop: micro-steps, optimizer steps, evaluations, checkpoints and what is logged of them. */
 #include "runtime/device/profiler.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"

@@ -1,3 +1,5 @@
+/* The set-up of a training run: from settings, or from the checkpoint that it resumes, to everything that the loop
+ * works with. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
