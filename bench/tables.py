@@ -86,11 +86,11 @@ def connections(build):
     return found
 
 
-def bench(*arguments):
-    """Returns the JSON of an hc_bench run."""
+def bench(*arguments, command=(BUILD / "hc_bench",)):
+    """Returns the JSON of hc_bench or compare.py."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "bench.json"
-        subprocess.run([BUILD / "hc_bench", *arguments, "--json", path], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run([*command, *arguments, "--json", path], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return json.loads(path.read_text())
 
 
@@ -240,7 +240,7 @@ def speeds(study):
 
 def measure(study):
     wanted = ["rc"] + [f"{name}:{n}" for name, takes in variants().items() for n in TIMED_STREAMS if n in takes and (name, n) not in SLOW]
-    (study / "speed.json").write_text(json.dumps(bench(*TIMED, "--compare", ",".join(wanted)), indent=1) + "\n")
+    (study / "speed.json").write_text(json.dumps(bench(",".join(wanted), *TIMED, command=(ROOT / "bench" / "compare.py", "--hc-bench", BUILD / "hc_bench")), indent=1) + "\n")
 
 
 # ---- sweeps

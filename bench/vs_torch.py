@@ -11,8 +11,9 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
+
+from compare import Program, fail, progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Options that both programs take: of configs/M.conf, of configs/llama_M.conf, and of nanoGPT's recipe for CPUs with the characters of
@@ -27,37 +28,9 @@ STEPS = {"M": 1, "llama_M": 1, "small": 100}  # of a turn
 FORMS = [(dtype, compiled) for dtype in ("fp32", "bf16") for compiled in (False, True)]  # of PyTorch, on a CPU
 
 
-class Program:
-    """One that takes a step for each line that it is sent."""
-
-    def __init__(self, name, command):
-        self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.facts = self.hear()
-
-    def hear(self):
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("vs_torch.py: %s ended early (exit status %s)" % (self.name, self.process.wait()))
-        return json.loads(line)
-
-    def step(self):
-        try:
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # hear() says that it is gone
-        return self.hear()["seconds"]
-
-    def turn(self, steps):
-        """Seconds of a step. The first tenth of several wakes threads that slept meanwhile."""
-        return statistics.median([self.step() for _ in range(steps)][steps // 10:])
-
-    def end(self):
-        self.process.stdin.close()
-        self.facts.update(self.hear())
-        self.process.wait()
-        return self.facts
+def turn(program, steps):
+    """Seconds of a step. The first tenth of several wakes threads that slept meanwhile."""
+    return statistics.median([program.step() for _ in range(steps)][steps // 10:])
 
 
 def hctrain(arguments, residual):
@@ -85,10 +58,6 @@ def form_name(form):
     return "%s %s" % (dtype, "compiled" if compiled else "eager")
 
 
-def progress(text):
-    print("\r%-60s\r" % text, end="", file=sys.stderr, flush=True)
-
-
 def peer_of(arguments, residual):
     """What PyTorch trains beside this variant: transformers' Llama has plain residual connections."""
     return "rc" if arguments.transformers else residual
@@ -103,8 +72,8 @@ def fastest_form(arguments, residual):
         progress("%s: PyTorch %s" % (residual, form_name(form)))
         program = torch(arguments, residual, *form)
         for _ in range(2):
-            program.turn(arguments.steps)
-        seconds = min(program.turn(arguments.steps) for _ in range(4))
+            turn(program, arguments.steps)
+        seconds = min(turn(program, arguments.steps) for _ in range(4))
         program.end()
         rates[form] = tokens_of(arguments) / seconds
     return max(rates, key=rates.get), rates
@@ -120,7 +89,7 @@ def compare(arguments, residual):
     rounds = []
     for number in range(arguments.warmup + arguments.rounds):
         order = programs if number % 2 == 0 else programs[::-1]
-        seconds = {program: program.turn(arguments.steps) for program in order}
+        seconds = {program: turn(program, arguments.steps) for program in order}
         if number >= arguments.warmup:
             rounds.append([seconds[program] for program in programs])
         progress("%-9s round %d of %d " % (residual, number + 1, arguments.warmup + arguments.rounds))
@@ -129,7 +98,7 @@ def compare(arguments, residual):
     for program in programs[2:]:
         program.end()
     if peer == residual and ours["parameters"] != theirs["parameters"]:
-        sys.exit("vs_torch.py: not the same model: %d and %d parameters" % (ours["parameters"], theirs["parameters"]))
+        fail("not the same model: %d and %d parameters" % (ours["parameters"], theirs["parameters"]))
     tokens = tokens_of(arguments)
     median = [statistics.median(column) for column in zip(*rounds)]
     speed = tokens / median[0]

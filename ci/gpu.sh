@@ -41,8 +41,8 @@ check emulated-matrix-cores build/tests/test_mma "$device"
 # opens them, and is refused with a reason where they do not compute what they should
 check matrix-cores build/hc_bench --config "$model" --device "$device" --gemm mma --dtype bf16 --gradient-accumulation-steps 1 --steps 2
 for dtype in fp32 bf16 fp16; do
-    check "bench-$dtype" build/hc_bench --config "$model" --device "$device" --dtype "$dtype" --gradient-accumulation-steps 1 \
-        --steps "$steps" --compare "$variants" --json "$out/bench-$dtype.json"
+    check "bench-$dtype" "$PYTHON" bench/compare.py "$variants" --config "$model" --device "$device" --dtype "$dtype" \
+        --gradient-accumulation-steps 1 --steps "$steps" --json "$out/bench-$dtype.json"
 done
 # Each kernel by the clock, and by the roofline estimate of the device's own data sheet or that of ROOFLINE_AS. Without either the roofline estimate is left
 # out, which is no failure.

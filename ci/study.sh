@@ -69,7 +69,7 @@ for seed in $seeds; do
 done
 if [ ! -f "$out/bench.json" ]; then
     printf '\n== throughput against the number of streams\n'
-    build/hc_bench --config configs/tiny.conf --data-dir data/corpus/gcide --device "$device" --steps 20 --json "$out/bench.json" \
-        --compare rc,mhc:2,mhc:4,mhc:6,mhc:8,mhc_lite:2,mhc_lite:4,mhc_lite:6,shc:2,shc:4,shc:6,shc:8
+    python3 bench/compare.py rc,mhc:2,mhc:4,mhc:6,mhc:8,mhc_lite:2,mhc_lite:4,mhc_lite:6,shc:2,shc:4,shc:6,shc:8 \
+        --config configs/tiny.conf --data-dir data/corpus/gcide --device "$device" --steps 20 --json "$out/bench.json"
 fi
 build/hc_analyze --out "$out/report" --data-dir data/corpus/gcide --samples 256 --bench "$out/bench.json" --device "$device" "$@"

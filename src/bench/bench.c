@@ -3,6 +3,7 @@
 #include "runtime/files/json_file.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/distribution.h"
+#include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/host_memory.h"
 #include "runtime/system/memory.h"
@@ -37,7 +38,8 @@ int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t mic
                                   micro + 1 == bench->micro_steps);
 }
 
-int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
+/* Forward, backward and optimizer step number `step`, over all ranks. Collective. */
+static int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]) {
     const double start = progress_clock();
     float loss, norm;
     bench->parallel.times = (struct collective_times){0};
@@ -181,12 +183,17 @@ int bench_model_write_json(struct bench_model *bench, const char *path, json_t *
 
 /* ---- seconds of several steps */
 
-struct timing timing_of(double *values, size_t count) {
+struct timing {
+    double minimum, median, maximum;
+};
+
+/* Sorts the values; count > 0. */
+static struct timing timing_of(double *values, size_t count) {
     percentile_sort(values, count);
     return (struct timing){values[0], percentile(values, count, 0.5), values[count - 1]};
 }
 
-json_t *timing_json(const struct timing *timing) {
+static json_t *timing_json(const struct timing *timing) {
     return json_pack("{s:f, s:f, s:f}", "min", timing->minimum, "median", timing->median, "max", timing->maximum);
 }
 
@@ -435,5 +442,53 @@ enum program_status bench_run(const struct bench_settings *settings, struct rank
     }
     bench_model_release(&bench.model);
     free(bench.seconds);
+    return status ? PROGRAM_FAILED : PROGRAM_DONE;
+}
+
+/* ---- a step for each line of another program */
+
+/* Writes the object, which it takes, as a line. */
+static int answer(json_t *json) {
+    int result = json_file_print_line(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!result && fflush(stdout)) {
+        result = error_set_errno("cannot write");
+    }
+    return result ? error_prefix("cannot answer the program that asked for a step") : 0;
+}
+
+static int answer_requests(struct bench_model *bench) {
+    if (data_parallel_measure_rate(&bench->gpt, bench->ranks, &bench->gemm_rate) ||
+        answer(bench_model_facts(bench))) {
+        return -1;
+    }
+    uint64_t step = 0;
+    for (int c = getchar(); c != EOF; c = getchar(), step++) { /* a line */
+        double seconds[BENCH_KINDS];
+        while (c != '\n' && c != EOF) {
+            c = getchar();
+        }
+        if (step == 1 && bench->compute->profiler) {
+            profiler_reset(bench->compute->profiler); /* the first one compiles */
+        }
+        if (bench_model_step(bench, step, seconds) || answer(json_pack("{s:f}", "seconds", seconds[BENCH_STEP]))) {
+            return -1;
+        }
+    }
+    json_t *facts = bench_model_facts(bench);
+    json_object_set_new(facts, "profiled_steps", json_integer((json_int_t)(step > 1 ? step - 1 : step)));
+    return answer(facts);
+}
+
+enum program_status bench_step_on_demand_run(const struct bench_settings *settings, struct ranks *ranks) {
+    struct bench_model bench;
+    if (ranks->count > 1) {
+        error_set("--step-on-demand is for one process: leave mpirun out");
+        return PROGRAM_WRONG;
+    }
+    if (bench_model_check(&bench, &settings->train, ranks)) {
+        return PROGRAM_WRONG;
+    }
+    const int status = bench_model_set_up(&bench) || answer_requests(&bench);
+    bench_model_release(&bench);
     return status ? PROGRAM_FAILED : PROGRAM_DONE;
 }

@@ -11,7 +11,6 @@ struct bench_settings {
     int64_t steps, warmup;
     bool ranks;          /* split the step into computation, exchange and the rest */
     char *json;          /* file for the timings, "" for none */
-    char *compare;       /* for bench_compare_run: variants to measure, "" for the one of the settings */
     bool step_on_demand; /* bench_step_on_demand_run */
     bool roofline;       /* bench_roofline_run */
     char *as;            /* of the roofline: name of a gpu_model.h, "" for the one that the device is */
@@ -21,13 +20,6 @@ struct bench_settings {
 /* Runs on all ranks; prints on rank 0. Otherwise all ranks have the error text; a failure of one rank alone ends
  * the job before. */
 enum program_status bench_run(const struct bench_settings *settings, struct ranks *ranks);
-
-/* Several residual variants and numbers of streams side by side: every one in a process of its own, which all take
- * a step in turn, so that what the machine does meanwhile happens to all of them. settings->compare:
- * "rc,shc:2,mhc", names of variants with numbers of streams; without, settings' n_streams. argv [argc]: how this
- * process was started, to start the others likewise. Prints a table on stdout. As bench_run. */
-enum program_status bench_compare_run(const struct bench_settings *settings, struct ranks *ranks, int argc,
-                                      char **argv);
 
 /* Measures a step whenever another program asks for one, so that several programs can alternate on one machine:
  * what the machine does meanwhile then happens to all. Alone (ranks->count is 1). The other program reads and
@@ -77,9 +69,6 @@ void bench_model_release(struct bench_model *bench);
  * but for what sets the batch. */
 int bench_model_micro_step(struct bench_model *bench, uint64_t step, int64_t micro);
 
-/* Forward, backward and optimizer step number `step`, over all ranks. Collective. */
-int bench_model_step(struct bench_model *bench, uint64_t step, double seconds[BENCH_KINDS]);
-
 /* Prints "model    ..." without the end of the line. */
 void bench_model_print(const struct bench_model *bench);
 
@@ -88,14 +77,3 @@ json_t *bench_model_facts(struct bench_model *bench);
 
 /* Writes these facts and the members of `more`, which it takes, to a file. */
 int bench_model_write_json(struct bench_model *bench, const char *path, json_t *more);
-
-/* The seconds of several steps. */
-struct timing {
-    double minimum, median, maximum;
-};
-
-/* Sorts the values; count > 0. */
-struct timing timing_of(double *values, size_t count);
-
-/* {"min": ..., "median": ..., "max": ...} */
-json_t *timing_json(const struct timing *timing);

@@ -8,14 +8,12 @@ static struct program program = {
     .info.name = "hc_bench",
     .info.summary =
         "Measures training steps of a model on random tokens: time, tokens/s, memory. --profile adds each kernel; "
-        "--compare measures several residual variants side by side; --ranks divides a step into computation, "
-        "communication that computation does not hide, and the rest; --roofline estimates from data sheets how "
-        "long a step takes on a GPU, which need not be there. Takes all options of hc_train, so that its config "
-        "files can be used; under mpirun all ranks measure together.",
+        "--ranks divides a step into computation, communication that computation does not hide, and the rest; "
+        "--roofline estimates from data sheets how long a step takes on a GPU, which need not be there. Takes all "
+        "options of hc_train, so that its config files can be used; under mpirun all ranks measure together. "
+        "bench/compare.py of the sources measures several residual variants side by side.",
     .info.usage = "[--config FILE]... [OPTIONS]",
     .info.examples = "hc_bench --config configs/small.conf --residual mhc --device cpu --profile\n"
-                     "hc_bench --config configs/small.conf --compare rc,identity,hc,mhc,mhc_lite,shc\n"
-                     "hc_bench --config configs/small.conf --compare rc,shc:2,shc:4,shc:8 --json streams.json\n"
                      "hc_bench --roofline --as a6000 --config configs/M.conf --residual shc --dtype bf16\n"
                      "mpirun -np 2 hc_bench --ranks --config configs/M.conf --batch-size 1 --device cpu\n"
                      "mpirun -np 8 hc_bench --ranks --config configs/M.conf --device gpu --json bench-8.json",
@@ -25,14 +23,11 @@ static struct program program = {
 
 /* Whether what was asked for goes together. */
 static int check_modes(const struct bench_settings *settings) {
-    const bool compares = *settings->compare;
-    if (settings->step_on_demand && (compares || *settings->json)) {
-        return error_set("--step-on-demand uses stdin and stdout: leave --compare and --json out");
+    if (settings->step_on_demand && *settings->json) {
+        return error_set("--step-on-demand uses stdin and stdout: leave --json out");
     }
-    if (settings->roofline &&
-        (settings->step_on_demand || settings->ranks || compares || program.ranks.count > 1)) {
-        return error_set(
-            "--roofline counts one model on one rank: leave --compare, --step-on-demand, --ranks and mpirun out");
+    if (settings->roofline && (settings->step_on_demand || settings->ranks || program.ranks.count > 1)) {
+        return error_set("--roofline counts one model on one rank: leave --step-on-demand, --ranks and mpirun out");
     }
     if (!settings->roofline && *settings->as) {
         return error_set("--as names the device of --roofline: give --roofline, too, or leave it out");
@@ -43,8 +38,7 @@ static int check_modes(const struct bench_settings *settings) {
     return 0;
 }
 
-static enum program_status run(struct bench_settings *settings, const struct option_table *table, int argc,
-                               char **argv) {
+static enum program_status run(struct bench_settings *settings, const struct option_table *table) {
     struct ranks *ranks = &program.ranks;
     train_options_apply(&settings->train, table);
     if (settings->train.list_residuals) {
@@ -60,10 +54,7 @@ static enum program_status run(struct bench_settings *settings, const struct opt
     if (settings->roofline) {
         return bench_roofline_run(settings, ranks);
     }
-    if (settings->step_on_demand) {
-        return bench_step_on_demand_run(settings, ranks);
-    }
-    return *settings->compare ? bench_compare_run(settings, ranks, argc, argv) : bench_run(settings, ranks);
+    return settings->step_on_demand ? bench_step_on_demand_run(settings, ranks) : bench_run(settings, ranks);
 }
 
 int main(int argc, char **argv) {
@@ -76,10 +67,6 @@ int main(int argc, char **argv) {
         BOOL("ranks", &settings.ranks, "false",
              "split a step into computation, exposed communication and the rest"),
         TEXT("json", &settings.json, "", "file for the timings, in seconds"),
-        TEXT("compare", &settings.compare, "",
-             "variants to measure side by side, with their numbers of streams, e.g. rc,shc,mhc:2; each in a "
-             "process of its own, which all take a step in turn (a round). The column 'to rc' is a step's time "
-             "divided by rc's in the same round, median of the rounds: not the quotient of two medians"),
         BOOL("step_on_demand", &settings.step_on_demand, "false",
              "measure a step for each line of stdin and answer with a line of JSON: for programs that compare"),
         BOOL("roofline", &settings.roofline, "false",
@@ -94,7 +81,7 @@ int main(int argc, char **argv) {
     options_append(&table, own, COUNT(own));
     train_options(&settings.train, &table);
     if (program_begin(&program, table.rows, table.count, argc, argv)) {
-        program.status = (int)run(&settings, &table, argc, argv);
+        program.status = (int)run(&settings, &table);
     }
     return program_end(&program);
 }

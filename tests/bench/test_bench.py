@@ -5,11 +5,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import programs
-from programs import FAILED, WRONG_USAGE
+from programs import COMPARE, FAILED, INTERRUPTED, WRONG_USAGE
 
 # As wide as the tests' usual model: where its kernels are in the cache these are not compiled.
 SMALL = ("--device", "pocl", "--n-layer", "2", "--n-embd", "16", "--n-head", "2", "--block-size", "16", "--batch-size", "2", "--vocab-size", "300",
-         "--allreduce-bucket", "0.01", "--ranks")
+         "--allreduce-bucket", "0.01")
 
 
 class Bench(programs.Case):
@@ -17,9 +17,9 @@ class Bench(programs.Case):
     def begin(cls):
         """The corpus is not needed."""
 
-    def bench(self, *words, **setup):
+    def bench(self, *words, command=("hc_bench", "--ranks"), **setup):
         """The figures, and what was printed."""
-        printed = self.call("hc_bench", *SMALL, "--json", "@figures.json", *words, seconds=600, **setup).printed.decode()
+        printed = self.call(*command, *SMALL, "--json", "@figures.json", *words, seconds=600, **setup).printed.decode()
         return self.json("figures.json"), printed
 
     def median(self, figures, name):
@@ -72,7 +72,7 @@ class Bench(programs.Case):
 
     def test_compare(self):
         """Ratios are to the first case with plain residuals, which is 1 to itself."""
-        figures, printed = self.bench("--steps", "3", "--warmup", "1", "--compare", "shc:2,rc,mhc_lite", "--n-streams", "3", "--profile")
+        figures, printed = self.bench("--steps", "3", "--warmup", "1", "--n-streams", "3", "--profile", command=(*COMPARE, "shc:2,rc,mhc_lite"))
         cases = figures["cases"]
         self.assertEqual([(case["residual"], case["n_streams"]) for case in cases], [("shc", 2), ("rc", 1), ("mhc_lite", 3)])
         for case in cases:
@@ -116,16 +116,29 @@ class Bench(programs.Case):
     def test_errors(self):
         for status, says, *words in [(FAILED, "none/timings.json", *SMALL, "--json", "@none/timings.json", "--steps", "1"),
                                      (WRONG_USAGE, "steps", "--steps", "0"),
-                                     (WRONG_USAGE, "'nonsense' is no residual variant", "--compare", "rc,nonsense"),
-                                     (WRONG_USAGE, "streams are a number from 1 to 8", "--compare", "shc:9"),
-                                     (WRONG_USAGE, "streams are a number from 1 to 8", "--compare", "shc:"),
-                                     # one of the processes cannot start
-                                     (FAILED, "ended early", "--compare", "rc,shc", "--device", "nonsense"),
-                                     (WRONG_USAGE, "n_streams", "--compare", "rc,shc:1"),
-                                     (WRONG_USAGE, "--step-on-demand", "--compare", "rc", "--step-on-demand"),
                                      (WRONG_USAGE, "n_head", "--n-head", "3")]:
             with self.subTest(words):
                 self.call("hc_bench", *words, status=status, says=says)
+        for status, says, *words in [(WRONG_USAGE, "'nonsense'", "rc,nonsense"),
+                                     (WRONG_USAGE, "--n-streams", "shc:9"),
+                                     (WRONG_USAGE, "--n-streams", "shc:"),
+                                     # one of the processes cannot start
+                                     (FAILED, "ended early", "rc,shc", "--device", "nonsense"),
+                                     (FAILED, "cannot start no/hc_bench", "rc", "--hc-bench", "no/hc_bench"),
+                                     (FAILED, "none/bench.json", "rc", *SMALL, "--steps", "1", "--json", "@none/bench.json"),
+                                     (WRONG_USAGE, "n_streams", "rc,shc:1"),
+                                     (WRONG_USAGE, "--steps", "rc", "--steps", "0"),
+                                     (WRONG_USAGE, "32 variants at most", "rc" + 32 * ",shc")]:
+            with self.subTest(words):
+                self.call(*COMPARE, *words, status=status, says=says)
+
+    def test_interrupted(self):
+        """All processes end with it."""
+        run = self.start(*COMPARE, "rc,shc", *SMALL, "--steps", "100000")
+        children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children")
+        first, second = run.wait_for(lambda: len(children.read_text().split()) == 2 and children.read_text().split())
+        self.assertEqual(run.interrupt().status, INTERRUPTED)
+        self.assertFalse(Path("/proc", first).exists() or Path("/proc", second).exists())
 
 
 if __name__ == "__main__":

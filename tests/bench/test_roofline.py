@@ -94,7 +94,7 @@ class Roofline(programs.Case):
                                      (WRONG_USAGE, "name a device that is like it, of: a6000", "--roofline", "--device", "pocl"),
                                      (WRONG_USAGE, "give --roofline, too", "--roofline-run"),
                                      (WRONG_USAGE, "give --roofline, too", "--as", "a6000"),
-                                     (WRONG_USAGE, "one model on one rank", "--roofline", "--as", "a6000", "--compare", "rc,shc"),
+                                     (WRONG_USAGE, "one model on one rank", "--roofline", "--as", "a6000", "--step-on-demand"),
                                      (FAILED, "none/roofline.json", "--roofline", "--as", "a6000", "--json", "@none/roofline.json")]:
             with self.subTest(words):
                 self.call("hc_bench", *SHAPE, *words, status=status, says=says)

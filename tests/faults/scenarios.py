@@ -80,7 +80,6 @@ class Scenario:
     broken: Callable = lambda folder, before, complete: None  # (folder, results before and of a complete run): what is neither whole nor absent
     equal: Callable = lambda result, complete: result == complete  # whether results after a failure and going on are those of a complete run
     ranks: int = 1
-    messages: int = 1  # that a failure may say, at most
     slow: bool = False  # only when it is asked for by its name
     only_driver: bool = False  # faults are those of the driver for Vulkan
     seconds: float = 1.0  # of a fault, about; where they are few, more of them are tried
@@ -260,7 +259,7 @@ def make_model(tools, folder):
     (folder / "lines.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in text(4).splitlines()[:6]))
 
 
-BENCH = ("--config", "model.conf", "--data-dir", "data", "--compare", "rc,mhc:2", "--steps", "1", "--warmup", "1", "--json", "bench.json")
+BENCH = ("--config", "model.conf", "--data-dir", "data", "--residual", "mhc", "--n-streams", "2", "--steps", "1", "--warmup", "1", "--json", "bench.json")
 
 
 def make_requests(tools, folder):
@@ -358,6 +357,5 @@ SCENARIOS = [
                    broken=half_exported, seconds=0.1),
     plain_scenario("measure", make_model, measured, "hc_probe", "--measure", "--checkpoint", "run/ckpt-12", "--device", "pocl", "--data-dir", "data",
                    "--samples", "2", "--out", "measured.json", broken=half_written("measured.json")),
-    plain_scenario("bench", make_data, benched, "hc_bench", *BENCH, broken=half_written("bench.json"),
-                   messages=3),  # a process for each variant says what failed, and then the one that waits for it which it was
+    plain_scenario("bench", make_data, benched, "hc_bench", *BENCH, broken=half_written("bench.json")),
 ]

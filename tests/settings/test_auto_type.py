@@ -104,8 +104,7 @@ class AutoType(programs.Case):
         self.said_nothing(self.run_on(CPU, *sample))
         for gpu, says, printed in [(GPU, BF16, b'"dtype": "bf16"'), (CPU, FP32, b'"dtype": "fp32"')]:
             self.assertIn(printed, self.run_on(gpu, "hc_eval", *MODEL, "--data", "@data", "--json", "-", "--eval-iters", "1", says=says).printed)
-        ended = self.call("hc_bench", "--config", "@tiny.conf", "--compare", "rc,shc", "--steps", "1", "--warmup", "0", "--json", "@bench.json",
-                          seconds=600)
+        ended = self.call(*programs.COMPARE, "rc,shc", "--config", "@tiny.conf", "--steps", "1", "--warmup", "0", "--json", "@bench.json", seconds=600)
         self.assertIn(FP32.encode(), ended.printed)
         self.assertIn('"dtype": "fp32"', self.text("bench.json"))
 

@@ -16,6 +16,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -25,6 +26,7 @@ BUILD = Path(os.environ["HCTRAIN_PROGRAMS"])
 MPIRUN = os.environ.get("HCTRAIN_MPIRUN", "mpirun")
 WHOLE = bool(os.environ.get("HC_WHOLE_TESTS"))  # also what is slow and hardly ever finds anything
 SANITIZED = bool(os.environ.get("HC_SANITIZE"))
+COMPARE = (sys.executable, str(Path(__file__).resolve().parents[2] / "bench" / "compare.py"), "--hc-bench", str(BUILD / "hc_bench"))
 FAILED, WRONG_USAGE, REFUSED, INTERRUPTED = 1, 2, (1, 2), 130
 SECONDS = 60  # that a program may take
 

@@ -152,6 +152,10 @@ class Tree:
         self.run(self.cmake, "--build", self.build, "--target", *targets)
 
 
+def compare(tree, *words, status=0):
+    return tree.program(sys.executable, os.path.join(sys.argv[1], "bench/compare.py"), "--hc-bench", os.path.join(tree.build, "hc_bench"), *words, status=status)
+
+
 def expect(text, *parts):
     for part in parts:
         if part not in text:
@@ -172,7 +176,7 @@ def try_words(tree):
     expect(tree.program("hc_train", "--help"), ", mock;", "mock: the largest strength", "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory")
     wrong = ("--residual", "mock", "--n-streams", "3", "--data-dir", "data", "--out-dir", "no")
     expect(tree.program("hc_train", *wrong, *MODEL, status=2), "n_streams = 3: 'mock' needs 2 or 4 streams")
-    expect(tree.program("hc_bench", "--compare", "mock:3", *MODEL, status=2), "'mock' needs 2 or 4 streams")
+    expect(compare(tree, "mock:3", *MODEL, status=2), "'mock' needs 2 or 4 streams")
 
 
 def losses_of(tree, run):
@@ -247,7 +251,7 @@ def try_programs(tree):
     tree.program("hc_export", *checkpoint, "--out", "exported", "--format", "torch")
     assert os.path.exists(os.path.join(tree.scratch, "exported/model.safetensors"))
     bench = ("--steps", "1", "--warmup", "1", "--json", "bench.json")
-    expect(tree.program("hc_bench", "--compare", "rc,mock:2", *bench, *MODEL), "mock")
+    expect(compare(tree, "rc,mock:2", *bench, *MODEL), "mock")
     tree.program("hc_analyze", "--out", "analysis", "--bench", "bench.json", "--data-dir", "data", "--device", "pocl", "run")
     with open(os.path.join(tree.scratch, "analysis/figures/throughput.csv"), encoding="utf-8") as file:
         expect(file.read(), "mock,2,")

@@ -73,7 +73,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--batch-size", type=_whole(1, 10**6), default=8, metavar="N", help="sequences at a time (default: 8)")
     add("--device", default="auto", help="what computes H_res: gpu, pocl, cpu, auto, a number or a part of a name, as hc_devices shows them (default: auto)")
     add("--all-checkpoints", action="store_true", help="measure every checkpoint of a run, not only the newest")
-    add("--bench", metavar="FILE", help="file of hc_bench --compare --json: adds plots of throughput and auxiliary parameters against streams")
+    add("--bench", metavar="FILE", help="file of bench/compare.py --json: adds plots of throughput and auxiliary parameters against streams")
     add("--baselines", default="rc,identity", metavar="NAMES", help="residual connections whose losses are subtracted from the others' at the same seed (default: rc,identity)")
     add("--watch", type=_whole(0, 10**6), default=0, metavar="SECONDS",
         help="repeat after so long, until Ctrl-C, and wait for runs that have not begun; an open page reloads itself (default: 0, once)")

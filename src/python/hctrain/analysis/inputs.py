@@ -235,8 +235,8 @@ def check_content(runs: list[Json], has_data: bool) -> None:
 
 
 def read_bench(path: str) -> Json:
-    """What hc_bench --compare --json wrote."""
+    """What bench/compare.py --json wrote."""
     found = _read_clean(path)
     if not isinstance(found.get("cases"), list):
-        raise Error(f"{printable(path)} has no cases: {shown(list(found))}; hc_bench --compare --json writes them")
+        raise Error(f"{printable(path)} has no cases: {shown(list(found))}; bench/compare.py --json writes them")
     return found

@@ -437,7 +437,7 @@ def value_maps(means: list[Json]) -> Picture | None:
     return picture if picture.panels else None
 
 
-# ---- what hc_bench --compare measured, against the number of streams
+# ---- what bench/compare.py measured, against the number of streams
 
 
 def _over_streams(picture: Picture, bench: Json, field: str, label: str, logarithmic: bool) -> Picture | None:
@@ -467,7 +467,7 @@ def _over_streams(picture: Picture, bench: Json, field: str, label: str, logarit
 
 
 def throughput(bench: Json) -> Picture | None:
-    picture = Picture("throughput", "Throughput against streams", "Training steps of the same model, variants measured in turn in one run of hc_bench",
+    picture = Picture("throughput", "Throughput against streams", "Training steps of the same model, variants measured in turn by bench/compare.py",
                       "residual,n_streams,tokens_per_second", CURVE)
     return _over_streams(picture, bench, "tokens_per_second", "tokens/s", False)
 
