@@ -39,9 +39,6 @@ int spawn_program(pid_t *child, const char *program, char *const arguments[], co
             code = posix_spawn_file_actions_addopen(&actions, to, "/dev/null", to ? O_WRONLY : O_RDONLY, 0);
         }
     }
-    if (files->folder && !code) {
-        code = posix_spawn_file_actions_addchdir_np(&actions, files->folder);
-    }
     /* our environment without the variables of launchers */
     size_t count = 0, kept = 0;
     while (environ[count]) {

@@ -4,8 +4,7 @@
 #include <sys/types.h>
 
 struct spawn_files {
-    const char *folder; /* that it runs in; NULL: ours */
-    int in, out, err;   /* file descriptors; -1: `in` is empty, `out` and `err` are ours; SPAWN_SILENT: lost */
+    int in, out, err; /* file descriptors; -1: `in` is empty, `out` and `err` are ours; SPAWN_SILENT: lost */
 };
 enum { SPAWN_SILENT = -2 };
 

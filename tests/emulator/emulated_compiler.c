@@ -96,7 +96,7 @@ static int run_clang(const char *options, char *text, char *ptx, const char *log
     }
     arguments[count] = text;
     const int errors = open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    const struct spawn_files files = {NULL, -1, -1, errors};
+    const struct spawn_files files = {-1, -1, errors};
     pid_t child;
     int status = -1;
     if (errors >= 0 && spawn_program(&child, EMULATED_GPU_CLANG, arguments, &files) == 0) {
