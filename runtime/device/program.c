@@ -156,7 +156,8 @@ static int describe(const struct compute *compute, const char *const *files, con
     /* everything that the binary depends on */
     const char *const parts[] = {device->name,   device->platform_name, device->version,
                                  device->driver, wanted->options,       wanted->text};
-    return status ? status : checksum_strings(parts, COUNT(parts), wanted->key);
+    checksum_strings(parts, COUNT(parts), wanted->key);
+    return status;
 }
 
 static void release_program(struct built_program *built) {

@@ -51,8 +51,9 @@ bool program_cache_read(const char *folder, const char key[CHECKSUM_SIZE], unsig
         !memcmp(header.magic, MAGIC, sizeof(header.magic)) && !memcmp(header.key, key, DIGITS)) {
         *bytes = header.bytes;
         *binary = memory_allocate(*bytes, 1);
-        found = files_read_all(file, *binary, *bytes, -1) == (ssize_t)*bytes &&
-                !checksum_memory(*binary, *bytes, checksum) && !memcmp(header.checksum, checksum, DIGITS);
+        found = files_read_all(file, *binary, *bytes, -1) == (ssize_t)*bytes;
+        checksum_memory(*binary, found ? *bytes : 0, checksum);
+        found = found && !memcmp(header.checksum, checksum, DIGITS);
         if (!found) {
             free(*binary);
         }
@@ -79,11 +80,11 @@ void program_cache_write(const char *folder, const char key[CHECKSUM_SIZE], cons
     if (file < 0) {
         return;
     }
-    const bool has_checksum = checksum_memory(binary, bytes, checksum) == 0;
+    checksum_memory(binary, bytes, checksum);
     memcpy(header.key, key, DIGITS);
     memcpy(header.checksum, checksum, DIGITS);
-    const bool whole = has_checksum && files_write_all(file, &header, sizeof(header)) == 0 &&
-                       files_write_all(file, binary, bytes) == 0;
+    const bool whole =
+        files_write_all(file, &header, sizeof(header)) == 0 && files_write_all(file, binary, bytes) == 0;
     if (close(file) || !whole || rename(temporary.text, path_of("%s/%s.bin", folder, key).text)) {
         unlink(temporary.text);
     }

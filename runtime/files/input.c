@@ -27,7 +27,7 @@ enum input_form { FORM_UNKNOWN, FORM_PLAIN, FORM_GZIP, FORM_ZSTD };
 struct input {
     struct path name; /* for messages */
     int descriptor, stop_descriptor;
-    struct checksum *checksum;
+    EVP_MD_CTX *checksum;
     uint64_t stored; /* bytes read from the descriptor */
     uint64_t least;  /* bytes that the file had when it was opened, and must have; 0 for pipes */
     enum input_form form;
@@ -103,7 +103,7 @@ void input_close(struct input *input) {
         inflateEnd(&input->gzip);
     }
     ZSTD_freeDStream(input->zstd);
-    checksum_free(input->checksum);
+    EVP_MD_CTX_free(input->checksum);
     free(input);
 }
 
@@ -346,8 +346,7 @@ uint64_t input_stored_bytes(const struct input *input) {
     return input->stored;
 }
 
-int input_digest(struct input *input, char digest[CHECKSUM_SIZE]) {
-    struct checksum *checksum = input->checksum;
+void input_digest(struct input *input, char digest[CHECKSUM_SIZE]) {
+    checksum_finish(input->checksum, digest);
     input->checksum = NULL;
-    return checksum_finish(checksum, digest);
 }

@@ -36,7 +36,7 @@ uint64_t input_stored_bytes(const struct input *input);
 bool input_is_plain(const struct input *input);
 
 /* The SHA-256 of the stored bytes. Call it at the end; nothing can be read after it. */
-int input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
+void input_digest(struct input *input, char digest[CHECKSUM_SIZE]);
 
 /* For messages: "standard input" for "-"; and the same of an open input. */
 const char *input_name(const char *path);

@@ -71,22 +71,6 @@ static int add_shard(struct token_file *file, const char *path) {
     return 0;
 }
 
-/* Gives the file to the caller if its opening succeeded, else closes it. Returns the status. */
-static int hand_over(struct token_file *file, int status, struct token_file **opened) {
-    *opened = status ? NULL : file;
-    if (status) {
-        token_file_close(file);
-    }
-    return status;
-}
-
-int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened) {
-    struct token_file *file = memory_zeroed(1, sizeof *file);
-    const int status = add_plain(file, path, token_bytes);
-    file->name = memory_string(path);
-    return hand_over(file, status, opened);
-}
-
 /* "token_bytes" of a meta.json; 2 if it lacks the key. Fails, without the path, on numbers other than 2 and 4, and
  * on 2 with a "vocab_size" that needs 4. */
 static int token_bytes_of(const json_t *meta, unsigned *token_bytes) {
@@ -211,7 +195,11 @@ int token_file_open_split(const char *folder, int split, struct token_file **ope
     if (status == 0 && has_documents) {
         status = read_documents(file, path_of("%s/%s.documents", folder, token_split_name(split)).text);
     }
-    return hand_over(file, status, opened);
+    *opened = status ? NULL : file;
+    if (status) {
+        token_file_close(file);
+    }
+    return status;
 }
 
 void token_file_close(struct token_file *file) {
@@ -296,15 +284,15 @@ static int find_digest(const struct token_file *file, uint32_t vocab_size, char 
     const uint64_t blocks = file->count < whole ? (file->count + BLOCK - 1) / BLOCK : most;
     const size_t rows = (size_t)most + file->shard_count + (file->documents ? 2 : 0);
     char(*lines)[CHECKSUM_SIZE] = memory_zeroed(rows, sizeof *lines);
-    unsigned char *block = memory_allocate(file->token_bytes, (size_t)BLOCK);
+    unsigned char *block = memory_zeroed(file->token_bytes, (size_t)BLOCK);
     int result = 0;
     for (size_t i = 0; i < file->shard_count; i++) {
         snprintf(lines[most + i], CHECKSUM_SIZE, "%" PRIu64, file->shards[i].count);
     }
     if (file->documents) {
         const size_t bytes = (file->documents->count + 1) * sizeof(uint64_t);
-        result = checksum_memory(file->documents->begins, bytes, lines[rows - 2]) ||
-                 checksum_memory(file->documents->targets, bytes, lines[rows - 1]);
+        checksum_memory(file->documents->begins, bytes, lines[rows - 2]);
+        checksum_memory(file->documents->targets, bytes, lines[rows - 1]);
     }
     for (uint64_t i = 0; result == 0 && i < blocks; i++) {
         const uint64_t last = file->count - BLOCK; /* where the last block begins, if there are so many */
@@ -312,9 +300,9 @@ static int find_digest(const struct token_file *file, uint32_t vocab_size, char 
             file->count <= whole ? i * BLOCK : (uint64_t)((double)last * (double)i / (double)(most - 1));
         const uint64_t count = file->count - first < BLOCK ? file->count - first : BLOCK;
         result = read_stored(file, first, count, vocab_size, block);
-        result = result == 0 ? checksum_memory(block, file->token_bytes * (size_t)count, lines[i]) : -1;
+        checksum_memory(block, file->token_bytes * (size_t)count, lines[i]);
     }
-    result = result == 0 ? checksum_memory(lines, rows * sizeof *lines, digest) : -1;
+    checksum_memory(lines, rows * sizeof *lines, digest);
     free(block);
     free(lines);
     return result;

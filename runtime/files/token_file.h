@@ -58,15 +58,12 @@ extern const char *const token_folder_files[];
 #define TOKENIZER_FILE_NAME "tokenizer.json"
 enum { TOKENIZER_FILE_MOST_BYTES = 1 << 27 };
 
-/* Fails on missing, empty and unreadable files, and on those that are not a whole number of tokens (says which and
- * what to do). Owned by the caller. */
-int token_file_open(const char *path, unsigned token_bytes, struct token_file **opened);
-void token_file_close(struct token_file *file);
-
 /* Opens <folder>/train.bin or val.bin, or if there is no such file all shards of the split, in the order of their
  * names, once hc_prepare has finished moving them there; and the file of documents if <folder>/meta.json says that
- * there is one. An error says how to make what is missing. split: an enum token_split. */
+ * there is one. split: an enum token_split. Fails on missing, empty and unreadable files, and on those that are not
+ * a whole number of tokens; the error says which, and what to do. Owned by the caller. */
 int token_file_open_split(const char *folder, int split, struct token_file **opened);
+void token_file_close(struct token_file *file);
 
 /* The name without its folder. */
 const char *token_file_short_name(const struct token_file *file);

@@ -90,25 +90,20 @@ size_t gemm_parts_bytes(const struct compute *compute, enum element_type type);
  * activations). */
 bool gemm_fuses(const struct compute *compute, enum element_type type);
 
-/* Whether GEMMs of 16 bits run on the device's matrix cores, if it has some; attention may use them then, too. */
-bool gemm_uses_matrix_cores(const struct compute *compute);
-
 /* The most loop iterations of one work-item for sums of k elements, for operations_check_loops. 0 unless the
  * portable backend runs its kernels without local memory (cl/gemm_panels.cl): others divide the work. */
 size_t gemm_iterations(const struct compute *compute, size_t k);
 
-/* The backend's name, and the same human-readable: also what it runs on, whether with given parameters, and why not
- * on matrix cores if "auto" wanted some. */
-const char *gemm_name(const struct compute *compute);
-const char *gemm_description(const struct compute *compute);
-
-/* Which of the device's matrix cores are used, or why none are. The texts stay until the compute is closed. */
-struct gemm_matrix_cores {
-    const char *name;    /* of those on which GEMMs of 16 bits run, e.g. "mma.sync"; NULL: none, or an emulation */
-    const char *refusal; /* why "auto" uses none where it wanted some, a line; NULL: it does, or wanted none */
-    bool failed;         /* the device should have some: they were tried, and did not compile or compute right */
+/* The backend and what it runs on. The texts stay until the compute is closed. */
+struct gemm_facts {
+    const char *name;         /* of the backend */
+    const char *description;  /* human-readable: also what it runs on, and why not on matrix cores if it should */
+    bool uses_matrix_cores;   /* for GEMMs of 16 bits, if the device has some; attention may use them then, too */
+    const char *matrix_cores; /* those on which GEMMs of 16 bits run, "mma.sync"; NULL: none, or an emulation */
+    const char *refusal;      /* why "auto" uses none where it wanted some, a line; NULL: it does, or wanted none */
+    bool failed; /* the device should have some: they were tried, and did not compile or compute right */
 };
-struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute);
+struct gemm_facts gemm_facts(const struct compute *compute);
 
 /* ---- how fast they are */
 

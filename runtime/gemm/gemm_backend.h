@@ -60,7 +60,7 @@ struct gemm_state {
     bool tried;                    /* the device has matrix cores that hctrain knows: some were tried */
     char refusal[REASON_SIZE];     /* why GEMMs of 16 bits do without matrix cores; "": nobody wanted them */
     char passed_over[REASON_SIZE]; /* why "auto" did without oneDNN, "" where it did not look for it */
-    char description[1200];        /* of gemm_description */
+    char description[1200];        /* of gemm_facts */
 };
 
 static inline struct gemm_state *gemm_state(const struct compute *compute) {
@@ -68,8 +68,8 @@ static inline struct gemm_state *gemm_state(const struct compute *compute) {
 }
 
 /* Adds bytes by which a library's version or CLBlast's parameters are known to what self-tests that passed are kept
- * for. -1 with an error. */
-int gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
+ * for. */
+void gemm_identify(struct gemm_state *state, const void *data, size_t bytes);
 
 /* Keeps why something could not be opened or used: the first line of the error, without a compiler's log. */
 void gemm_keep_reason(char reason[REASON_SIZE]);

@@ -29,10 +29,11 @@ static int open_backend(struct compute *compute, const struct gemm_backend *back
     return 0;
 }
 
-int gemm_identify(struct gemm_state *state, const void *data, size_t bytes) {
+void gemm_identify(struct gemm_state *state, const void *data, size_t bytes) {
     char digest[CHECKSUM_SIZE];
     const char *const parts[] = {state->identity, digest};
-    return checksum_memory(data, bytes, digest) || checksum_strings(parts, 2, state->identity) ? -1 : 0;
+    checksum_memory(data, bytes, digest);
+    checksum_strings(parts, 2, state->identity);
 }
 
 void gemm_keep_reason(char reason[REASON_SIZE]) {
@@ -147,23 +148,14 @@ bool gemm_fuses(const struct compute *compute, enum element_type type) {
     return type != ELEMENT_FP32 && gemm_state(compute)->backend->fuses;
 }
 
-bool gemm_uses_matrix_cores(const struct compute *compute) {
-    return gemm_state(compute)->backend->uses_matrix_cores;
-}
-
-const char *gemm_name(const struct compute *compute) {
-    return gemm_state(compute)->backend->name;
-}
-
-const char *gemm_description(const struct compute *compute) {
-    return gemm_state(compute)->description;
-}
-
-struct gemm_matrix_cores gemm_matrix_cores(const struct compute *compute) {
+struct gemm_facts gemm_facts(const struct compute *compute) {
     const struct gemm_state *state = gemm_state(compute);
-    return (struct gemm_matrix_cores){.name = state->matrix_cores,
-                                      .refusal = *state->refusal ? state->refusal : NULL,
-                                      .failed = *state->refusal && state->tried};
+    return (struct gemm_facts){.name = state->backend->name,
+                               .description = state->description,
+                               .uses_matrix_cores = state->backend->uses_matrix_cores,
+                               .matrix_cores = state->matrix_cores,
+                               .refusal = *state->refusal ? state->refusal : NULL,
+                               .failed = *state->refusal && state->tried};
 }
 
 /* ---- what backends share */

@@ -154,12 +154,12 @@ json_t *bench_model_facts(struct bench_model *bench) {
     const struct device *device = &bench->compute->device;
     json_t *facts = json_pack("{s:o, s:o, s:b, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device",
                               json_file_name(device->name), "platform", json_file_name(device->platform_name),
-                              "cpu", (int)device->is_cpu, "gemm", gemm_description(bench->compute), "attention",
-                              gpt->operations.attention_by, "dtype", element_name(gpt->options.type), "residual",
-                              model->residual->name, "n_streams", (json_int_t)model->n_streams, "n_layer",
-                              (json_int_t)model->n_layer, "n_embd", (json_int_t)model->n_embd, "block_size",
-                              (json_int_t)model->block_size, "batch_size", (json_int_t)bench->train->batch_size,
-                              "micro_steps", (json_int_t)bench->micro_steps);
+                              "cpu", (int)device->is_cpu, "gemm", gemm_facts(bench->compute).description,
+                              "attention", gpt->operations.attention_by, "dtype", element_name(gpt->options.type),
+                              "residual", model->residual->name, "n_streams", (json_int_t)model->n_streams,
+                              "n_layer", (json_int_t)model->n_layer, "n_embd", (json_int_t)model->n_embd,
+                              "block_size", (json_int_t)model->block_size, "batch_size",
+                              (json_int_t)bench->train->batch_size, "micro_steps", (json_int_t)bench->micro_steps);
     json_object_update_new(facts,
                            json_pack("{s:I, s:s, s:s, s:s, s:I, s:I, s:f, s:I, s:f, s:f, s:f}", "vocab_size",
                                      (json_int_t)model->vocab_size, "vocab_source", bench->vocabulary_source,

@@ -184,7 +184,7 @@ static void print(const struct roofline *roofline) {
     bench_model_print(bench);
     message_print(stdout, ", %" PRId64 " x %" PRId64 " tokens a micro-step, in %s; GEMMs by %s\n",
                   bench->train->batch_size, bench->train->model.block_size, element_name(bench->gpt.options.type),
-                  gemm_description(bench->compute));
+                  gemm_facts(bench->compute).description);
     message_print(
         stdout,
         "speed    %.0f tokens/s predicted at %.0f micro-steps a step, %.1f %% of the data sheet's %.1f TFLOP/s\n",

@@ -140,7 +140,7 @@ int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]) {
         status = checksum_file(weights->files[i]->path.text, digests[i]);
     }
     if (status == 0 && weights->file_count > 1) {
-        status = checksum_memory(digests, weights->file_count * sizeof *digests, digest);
+        checksum_memory(digests, weights->file_count * sizeof *digests, digest);
     } else if (status == 0) {
         memcpy(digest, digests[0], CHECKSUM_SIZE);
     }

@@ -284,10 +284,8 @@ static int finish_source(struct corpus_reader *reader) {
         return error_set("%s has fewer documents than before, so it was changed: start again with --no-resume",
                          input_label(reader->input));
     }
-    if (input_digest(reader->input, digest)) {
-        return -1;
-    }
     const uint64_t bytes = input_stored_bytes(reader->input);
+    input_digest(reader->input, digest);
     json_array_append_new(reader->done, json_pack("{s:o, s:I, s:s}", "path",
                                                   json_file_name(reader->settings->sources[reader->source]),
                                                   "bytes", (json_int_t)bytes, "sha256", digest));

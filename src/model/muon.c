@@ -87,7 +87,7 @@ static double cost(const struct optimizer_settings *settings, uint64_t rows, uin
 static enum element_type type_of(const struct optimizer_settings *settings, const struct compute *compute,
                                  enum element_type activations) {
     const bool bf16 = settings->muon_dtype == MUON_AUTO
-                          ? activations == ELEMENT_BF16 && gemm_uses_matrix_cores(compute)
+                          ? activations == ELEMENT_BF16 && gemm_facts(compute).uses_matrix_cores
                           : settings->muon_dtype == MUON_BF16;
     return bf16 ? ELEMENT_BF16 : ELEMENT_FP32;
 }

@@ -167,15 +167,18 @@ static void backward_gpu(struct operations *operations, const struct attention_p
 /* ---- the table */
 
 /* The gpu kernels need work-groups of at least 64 work-items; on CPUs lanes is 1. */
-static bool gpu_takes(const struct compute *compute, const struct operation_shape *shape) {
-    (void)shape;
-    return compute->lanes > 1 && compute->device.max_work_group >= 64;
+static bool gpu_takes(const struct operations *operations) {
+    return operations->compute->lanes > 1 && operations->compute->device.max_work_group >= 64;
 }
 
 /* Whether the CPU has the instructions for bf16: the kernels multiply vectors of 16 pairs. */
-static bool cpu_bf16_takes(const struct compute *compute, const struct operation_shape *shape) {
-    return compute->device.native_kernels && shape->type == ELEMENT_BF16 && head_shape(shape).size % 16 == 0 &&
-           compute->vector == 16 &&
+static bool cpu_bf16_takes(const struct operations *operations) {
+    const struct compute *compute = operations->compute;
+    if (operations->emulates_bf16) {
+        return true;
+    }
+    return compute->device.native_kernels && operations->shape.type == ELEMENT_BF16 &&
+           head_shape(&operations->shape).size % 16 == 0 && compute->vector == 16 &&
            strstr(compute->device.matrix_cores.names[ELEMENT_BF16], ATTENTION_BF16_INSTRUCTIONS);
 }
 
@@ -187,8 +190,7 @@ static bool cpu_bf16_takes(const struct compute *compute, const struct operation
  * so attention_open fails if they are wrong. */
 static const struct attention_algorithm {
     const char *name; /* `attention` of its programs in kernels.c; matrix_cores builds its own */
-    bool (*takes)(const struct compute *compute,
-                  const struct operation_shape *shape); /* NULL: all; matrix_cores: never asked */
+    bool (*takes)(const struct operations *operations); /* NULL: all; matrix_cores: never asked */
     bool transposes; /* it, or a row that may replace it, reads keys_t and values_t */
     void (*forward)(struct operations *operations, const struct attention_pass *pass);
     void (*backward)(struct operations *operations, const struct attention_pass *pass);
@@ -202,7 +204,7 @@ static const struct attention_algorithm {
 
 int attention_next(struct operations *operations) {
     const struct attention_algorithm *next = operations->attention ? operations->attention + 1 : algorithms;
-    while (next < MATRIX_CORES && next->takes && !next->takes(operations->compute, &operations->shape)) {
+    while (next < MATRIX_CORES && next->takes && !next->takes(operations)) {
         next++;
     }
     if (next == MATRIX_CORES) {
@@ -215,13 +217,6 @@ int attention_next(struct operations *operations) {
 
 bool attention_is(const struct operations *operations, const char *name) {
     return strcmp(operations->attention->name, name) == 0;
-}
-
-void attention_use(struct operations *operations, const char *name) {
-    operations->attention = algorithms;
-    while (!attention_is(operations, name)) {
-        operations->attention++;
-    }
 }
 
 size_t operations_padded(const struct operations *operations, int64_t sequence) {
@@ -313,7 +308,7 @@ static bool open_fast(struct operations *operations) {
     bool works;
     if (attention_is(operations, "cpu_bf16")) {
         works = check_once(operations, name) == 0;
-    } else if (operations->shape.type == ELEMENT_FP32 || !gemm_uses_matrix_cores(operations->compute)) {
+    } else if (operations->shape.type == ELEMENT_FP32 || !gemm_facts(operations->compute).uses_matrix_cores) {
         snprintf(text, size, "portable kernels");
         return false;
     } else {

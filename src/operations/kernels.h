@@ -35,9 +35,8 @@ struct operation_kernels {
 
 #define ATTENTION_BF16_INSTRUCTIONS "AVX512_BF16" /* as runtime/system/host.h has it */
 
-/* Whether operations->attention is the algorithm of this name, and makes it that (for tests: nothing is built). */
+/* Whether operations->attention is the algorithm of this name. */
 bool attention_is(const struct operations *operations, const char *name);
-void attention_use(struct operations *operations, const char *name);
 
 /* Goes on to the next algorithm that takes device and shape, which is not built yet. -1: there is none. */
 int attention_next(struct operations *operations);

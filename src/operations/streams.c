@@ -51,7 +51,7 @@ void projections_unpack(struct operations *operations, const struct buffer *weig
 /* Measured on CPUs against the host's BLAS and bf16 instructions. */
 bool projections_avoid_gemm(const struct operations *operations) {
     const struct policy *policy = &operations->policy;
-    const bool fast_gemm = operations->shape.type != ELEMENT_FP32 && gemm_matrix_cores(operations->compute).name;
+    const bool fast_gemm = operations->shape.type != ELEMENT_FP32 && gemm_facts(operations->compute).matrix_cores;
     return operations->columns <= (fast_gemm ? policy->projection_columns_16_bit : policy->projection_columns);
 }
 

@@ -49,7 +49,7 @@ static int report(const struct compute *compute, enum element_type type, int sta
     if (status <= 0) {
         return status;
     }
-    snprintf(named, sizeof named, "matrix multiplication by %s", gemm_name(compute));
+    snprintf(named, sizeof named, "matrix multiplication by %s", gemm_facts(compute).name);
     return self_test_refuse(compute, named,
                             type == ELEMENT_FP32 ? "another --gemm, " : "another --gemm, --dtype fp32, ");
 }
@@ -64,30 +64,31 @@ static bool multiplies_in_fp32(int gemm) {
 }
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice) {
-    const struct gemm_matrix_cores *cores = &facts->matrix_cores;
+    const struct gemm_facts *backend = &facts->backend;
     const size_t size = sizeof choice->reason;
     char word[16];
     *choice = (struct type_choice){.type = ELEMENT_FP32};
-    if (cores->failed) {
+    if (backend->failed) {
         snprintf(choice->warning, sizeof choice->warning,
-                 "GEMMs on %s take several times as long without matrix cores: %s", facts->device, cores->refusal);
+                 "GEMMs on %s take several times as long without matrix cores: %s", facts->device,
+                 backend->refusal);
     }
     if (facts->wanted != TYPE_AUTO) {
         choice->type = (enum element_type)facts->wanted;
     } else if (multiplies_in_fp32(facts->gemm)) {
         snprintf(choice->reason, size, "--gemm %s multiplies in fp32",
                  options_word(GEMM_WORDS, facts->gemm, word, sizeof word));
-    } else if (!cores->name) { /* of failures the warning says more */
-        const bool is_short = cores->refusal && !cores->failed;
+    } else if (!backend->matrix_cores) { /* of failures the warning says more */
+        const bool is_short = backend->refusal && !backend->failed;
         snprintf(choice->reason, size, "%s would multiply bf16 in fp32%s%s", facts->device, is_short ? ": " : "",
-                 is_short ? cores->refusal : "");
+                 is_short ? backend->refusal : "");
     } else if (!facts->is_gpu && facts->channels && facts->channels < WIDE) {
         snprintf(choice->reason, size,
                  "a model of %zu channels is too narrow to gain from %s; bf16 is chosen from %d channels on",
-                 facts->channels, cores->name, WIDE);
+                 facts->channels, backend->matrix_cores, WIDE);
     } else {
         choice->type = ELEMENT_BF16;
-        snprintf(choice->reason, size, "GEMMs on %s %s", cores->name,
+        snprintf(choice->reason, size, "GEMMs on %s %s", backend->matrix_cores,
                  facts->untested ? "are taken to work" : "passed their self-test");
     }
 }
@@ -108,7 +109,7 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
                                .gemm = settings->gemm,
                                .device = (*compute)->device.name,
                                .is_gpu = (*compute)->device.is_gpu,
-                               .matrix_cores = gemm_matrix_cores(*compute),
+                               .backend = gemm_facts(*compute),
                                .untested = settings->dry,
                                .channels = channels};
     type_choice_make(&facts, choice);
@@ -116,7 +117,7 @@ static int open_own(const struct device_settings *settings, int wanted, size_t c
     if (!is_given && choice->type != ELEMENT_FP32 && (*compute)->verify &&
         gemm_verify(*compute, choice->type, false)) {
         snprintf(failure, FAILURE_SIZE, "%s", error_text());
-        facts.matrix_cores = (struct gemm_matrix_cores){.refusal = failure, .failed = true};
+        facts.backend = (struct gemm_facts){.refusal = failure, .failed = true};
         type_choice_make(&facts, choice);
     }
     return 0;
@@ -164,7 +165,7 @@ static int exchange(struct ranks *ranks, const struct compute *compute, bool is_
     struct rank_choice own = {.type = choice->type, .chose_fp32 = choice->type == ELEMENT_FP32 && *choice->reason};
     struct rank_choice *all = memory_zeroed((size_t)ranks->count, sizeof *all);
     memcpy(own.host, ranks->host, sizeof own.host);
-    snprintf(own.gemm, sizeof own.gemm, "%s", gemm_name(compute));
+    snprintf(own.gemm, sizeof own.gemm, "%s", gemm_facts(compute).name);
     const int status = ranks_gather(ranks, &own, sizeof own, all);
     if (status == 0 && is_opened) {
         type_choice_compare(all, ranks->count, choice);
@@ -183,8 +184,8 @@ int type_choice_open(const struct device_settings *settings, int wanted, size_t 
         return -1;
     }
     /* a CPU on which no bf16 instructions were looked for can change to fp32 as it is */
-    const struct gemm_matrix_cores cores = gemm_matrix_cores(*compute);
-    const bool has_cores = (*compute)->device.is_gpu || cores.name || cores.refusal;
+    const struct gemm_facts cores = gemm_facts(*compute);
+    const bool has_cores = (*compute)->device.is_gpu || cores.matrix_cores || cores.refusal;
     const bool to_fp32 = wanted == TYPE_AUTO && choice->type == ELEMENT_FP32;
     int status = 0;
     if (to_fp32 && has_cores && !multiplies_in_fp32(settings->gemm)) {
@@ -227,6 +228,6 @@ void type_choice_print(const struct type_choice *choice, FILE *lines) {
 
 void type_choice_print_device(const struct type_choice *choice, const struct compute *compute, FILE *lines) {
     message_print(lines, "device   %s (%s), GEMMs by %s\n", compute->device.name, compute->device.platform_name,
-                  gemm_description(compute));
+                  gemm_facts(compute).description);
     type_choice_print(choice, lines);
 }

@@ -45,9 +45,9 @@ struct type_facts {
     int gemm;           /* enum gemm_word */
     const char *device; /* its name */
     bool is_gpu;
-    struct gemm_matrix_cores matrix_cores; /* of a device opened for the type wanted, or for bf16 with TYPE_AUTO */
-    bool untested;                         /* the device is not there: its matrix cores are taken to work */
-    size_t channels;                       /* of the model; 0: not known, taken as many */
+    struct gemm_facts backend; /* of a device opened for the type wanted, or for bf16 with TYPE_AUTO */
+    bool untested;             /* the device is not there: its matrix cores are taken to work */
+    size_t channels;           /* of the model; 0: not known, taken as many */
 };
 
 void type_choice_make(const struct type_facts *facts, struct type_choice *choice);
@@ -56,7 +56,7 @@ struct rank_choice {
     enum element_type type;
     bool chose_fp32; /* it was not given */
     char host[256];
-    char gemm[32]; /* gemm_name of what it opened */
+    char gemm[32]; /* the backend that it opened */
 };
 
 /* Changes one rank's choice to fp32 if one of all ranks [count] chose that. */

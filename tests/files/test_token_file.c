@@ -12,11 +12,18 @@
 
 static time_t time_of_change = 1000;
 
+/* Opens the scratch folder's train.bin, which has tokens of so many bytes. */
+static int open_tokens(unsigned token_bytes, struct token_file **file) {
+    scratch_put("meta.json", token_bytes == 4 ? "{\"token_bytes\": 4}" : "{}");
+    return token_file_open_split(scratch_path("."), SPLIT_TRAIN, file);
+}
+
 UNIT_TEST(test_reading) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12, 0xFF, 0xFF, 0, 0};
     struct token_file *file;
     int32_t tokens[4];
-    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), 2, &file), 0);
+    scratch_write("train.bin", bytes, sizeof bytes);
+    assert_int_equal(open_tokens(2, &file), 0);
     assert_int_equal(file->count, 4);
     assert_int_equal(token_file_read(file, 0, 4, 65536, tokens), 0);
     assert_int_equal(tokens[0], 1);
@@ -32,11 +39,11 @@ UNIT_TEST(test_reading) {
 /* The same tokens in 2 and in 4 bytes, and one that only 4 bytes can hold. */
 UNIT_TEST(test_wide_tokens) {
     const unsigned char bytes[] = {1, 0, 0, 0, 0x34, 0x12, 0, 0, 0x70, 0x11, 1, 0, 0xFF, 0xFF, 0xFF, 0xFF};
-    const char *path = scratch_write("wide.bin", bytes, sizeof bytes);
+    const char *path = scratch_write("train.bin", bytes, sizeof bytes);
     struct token_file *file;
     int32_t tokens[4];
     char digest[CHECKSUM_SIZE];
-    assert_int_equal(token_file_open(path, 4, &file), 0);
+    assert_int_equal(open_tokens(4, &file), 0);
     assert_int_equal(file->count, 4);
     assert_int_equal(token_file_read(file, 0, 3, 70001, tokens), 0);
     assert_int_equal(tokens[0], 1);
@@ -44,7 +51,7 @@ UNIT_TEST(test_wide_tokens) {
     assert_int_equal(tokens[2], 70000);
     assert_int_equal(token_file_read(file, 2, 1, 70001, tokens), 0);
     assert_int_equal(tokens[0], 70000);
-    assert_error(token_file_read(file, 0, 3, 70000, tokens), "wide.bin: token 70000 at position 2");
+    assert_error(token_file_read(file, 0, 3, 70000, tokens), "train.bin: token 70000 at position 2");
     assert_error(token_file_examine(file, 1 << 24, digest), "token 4294967295 at position 3");
     assert_int_equal(truncate(path, 15), 0);
     assert_error(token_file_check(file), "became shorter");
@@ -93,46 +100,51 @@ UNIT_TEST(test_ranges_and_vocabulary) {
     const unsigned char bytes[] = {1, 0, 0x34, 0x12};
     struct token_file *file;
     int32_t tokens[4];
-    assert_int_equal(token_file_open(scratch_write("t.bin", bytes, sizeof bytes), 2, &file), 0);
+    scratch_write("train.bin", bytes, sizeof bytes);
+    assert_int_equal(open_tokens(2, &file), 0);
     assert_int_equal(token_file_read(file, 1, 2, 65536, tokens), -1);
     assert_int_equal(token_file_read(file, 3, 0, 65536, tokens), -1);
     assert_int_equal(token_file_read(file, UINT64_MAX, 2, 65536, tokens), -1);
     assert_int_equal(token_file_read(file, 1, UINT64_MAX, 65536, tokens), -1);
-    assert_error(token_file_read(file, 0, 2, 256, tokens), "t.bin");
+    assert_error(token_file_read(file, 0, 2, 256, tokens), "train.bin");
     assert_error_text("token 4660 at position 1");
     assert_error_text("256");
     token_file_close(file);
 }
 
-static void refused_as(unsigned token_bytes, const char *path, const char *expected) {
+/* Refuses train.bin with such an error. */
+static void refused(unsigned token_bytes, const char *expected) {
     struct token_file *file = (struct token_file *)1;
-    assert_int_equal(token_file_open(path, token_bytes, &file), -1);
+    assert_int_equal(open_tokens(token_bytes, &file), -1);
     assert_null(file);
-    assert_error_text(path);
+    assert_error_text("train.bin");
     if (strstr(error_text(), expected) == NULL) {
         fail_msg("'%s' is not in '%s'", expected, error_text());
     }
-}
-
-static void refused(const char *path, const char *expected) {
-    refused_as(2, path, expected);
+    remove(scratch_path("train.bin"));
 }
 
 UNIT_TEST(test_refused_files) {
-    refused(scratch_path("missing.bin"), "No such file");
-    refused(scratch_put("empty.bin", ""), "empty");
-    refused(scratch_put("odd.bin", "abc"), "odd size");
-    refused_as(4, scratch_put("even.bin", "abcdef"), "a wrong size (6 bytes), but tokens are 32-bit numbers");
-    refused(scratch_path("."), "folder");
-    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    refused(scratch_path("pipe"), "not a regular file");
+    remove(scratch_path("train.bin"));
+    refused(2, "does not exist");
+    scratch_put("train.bin", "");
+    refused(2, "empty");
+    scratch_put("train.bin", "abc");
+    refused(2, "odd size");
+    scratch_put("train.bin", "abcdef");
+    refused(4, "a wrong size (6 bytes), but tokens are 32-bit numbers");
+    assert_int_equal(mkdir(scratch_path("train.bin"), 0700), 0);
+    refused(2, "folder");
+    assert_int_equal(mkfifo(scratch_path("train.bin"), 0600), 0);
+    refused(2, "not a regular file");
 }
 
 UNIT_TEST(test_link_is_followed) {
     struct token_file *file;
-    assert_int_equal(symlink(scratch_put("target.bin", "ab"), scratch_path("link.bin")), 0);
-    assert_int_equal(token_file_open(scratch_path("link.bin"), 2, &file), 0);
+    assert_int_equal(symlink(scratch_put("target.bin", "ab"), scratch_path("train.bin")), 0);
+    assert_int_equal(open_tokens(2, &file), 0);
     token_file_close(file);
+    remove(scratch_path("train.bin"));
 }
 
 /* Writes over the first token in place. */
@@ -148,9 +160,9 @@ static void write_over(const char *path, const char token[2]) {
 UNIT_TEST(test_changes) {
     struct token_file *file;
     char digest[CHECKSUM_SIZE];
-    const char *path = scratch_write("changes.bin", "a\0b\0c\0", 6);
+    const char *path = scratch_write("train.bin", "a\0b\0c\0", 6);
     const char *link_path = scratch_path("changes-link");
-    assert_int_equal(token_file_open(path, 2, &file), 0);
+    assert_int_equal(open_tokens(2, &file), 0);
     assert_int_equal(token_file_check(file), 0);
     assert_int_equal(token_file_examine(file, 256, digest), 0);
     write_over(path, "a");
@@ -159,7 +171,7 @@ UNIT_TEST(test_changes) {
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(token_file_check(file), 0);
     write_over(path, "x");
-    assert_error(token_file_check(file), "changes.bin was changed while it was in use");
+    assert_error(token_file_check(file), "train.bin was changed while it was in use");
     write_over(path, "\xFF\xFF"); /* beyond the vocabulary */
     assert_error(token_file_check(file), "was changed while it was in use: ");
     write_over(path, "a");
@@ -168,7 +180,7 @@ UNIT_TEST(test_changes) {
     assert_error(token_file_check(file), "became shorter");
     token_file_close(file);
 
-    assert_int_equal(token_file_open(path, 2, &file), 0);
+    assert_int_equal(open_tokens(2, &file), 0);
     assert_int_equal(unlink(link_path), 0);
     scratch_write("changes-other", "z\0z\0", 4);
     assert_int_equal(token_file_examine(file, 256, digest), 0);
@@ -176,7 +188,7 @@ UNIT_TEST(test_changes) {
     assert_int_equal(token_file_check(file), 0);
     token_file_close(file);
 
-    assert_int_equal(token_file_open(path, 2, &file), 0);
+    assert_int_equal(open_tokens(2, &file), 0);
     write_over(path, "z"); /* never examined: nobody knows */
     assert_int_equal(token_file_check(file), -1);
     token_file_close(file);

@@ -75,8 +75,8 @@ static int check(struct compute *compute, enum element_type operands, enum eleme
 UNIT_TEST(units_multiply_16_bits_and_nothing_else) {
     unsetenv("PLAIN_ONEDNN");
     struct compute *compute = open_told("auto", "AVX512_BF16");
-    assert_string_equal(gemm_description(compute), "onednn on the CPU, library 3.9.0");
-    assert_string_equal(gemm_matrix_cores(compute).name, "AVX512_BF16");
+    assert_string_equal(gemm_facts(compute).description, "onednn on the CPU, library 3.9.0");
+    assert_string_equal(gemm_facts(compute).matrix_cores, "AVX512_BF16");
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_FP32), 0);
     assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), 0);
@@ -89,12 +89,12 @@ UNIT_TEST(units_multiply_16_bits_and_nothing_else) {
 static void check_refused(const char *how, const char *reason) {
     setenv("PLAIN_ONEDNN", how, 1);
     struct compute *compute = open_told("auto", "AVX512_BF16");
-    assert_string_equal(gemm_name(compute), "cblas");
-    assert_non_null(strstr(gemm_description(compute), "cblas; 16 bits in fp32: "));
-    assert_non_null(strstr(gemm_description(compute), reason));
-    assert_null(gemm_matrix_cores(compute).name);
-    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, reason));
-    assert_false(gemm_matrix_cores(compute).failed);
+    assert_string_equal(gemm_facts(compute).name, "cblas");
+    assert_non_null(strstr(gemm_facts(compute).description, "cblas; 16 bits in fp32: "));
+    assert_non_null(strstr(gemm_facts(compute).description, reason));
+    assert_null(gemm_facts(compute).matrix_cores);
+    assert_non_null(strstr(gemm_facts(compute).refusal, reason));
+    assert_false(gemm_facts(compute).failed);
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     compute_close(compute);
 }
@@ -107,8 +107,8 @@ UNIT_TEST(a_library_that_does_not_do_is_not_taken) {
 
 UNIT_TEST(without_units_there_is_no_library) {
     struct compute *compute = open_told("auto", "");
-    assert_string_equal(gemm_description(compute), "cblas");
-    assert_null(gemm_matrix_cores(compute).refusal);
+    assert_string_equal(gemm_facts(compute).description, "cblas");
+    assert_null(gemm_facts(compute).refusal);
     compute_close(compute);
 }
 
@@ -122,7 +122,7 @@ UNIT_TEST(copies_are_planned_where_the_library_lacks_a_type) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         setenv("PLAIN_ONEDNN", cases[i].how, 1);
         struct compute *compute = open_told("onednn", i % 2 ? "AVX512_BF16" : "");
-        assert_string_equal(gemm_name(compute), "onednn");
+        assert_string_equal(gemm_facts(compute).name, "onednn");
         assert_int_equal(gemm_copies(compute, ELEMENT_BF16), cases[i].copies);
         assert_true(gemm_copies(compute, ELEMENT_FP16)); /* nobody has tested those */
         assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
@@ -134,14 +134,14 @@ UNIT_TEST(copies_are_planned_where_the_library_lacks_a_type) {
 UNIT_TEST(by_name_the_library_does_everything) {
     setenv("PLAIN_ONEDNN", "lacking", 1);
     struct compute *compute = open_told("onednn", "AVX512_BF16");
-    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "no such GEMM for this device"));
+    assert_non_null(strstr(gemm_facts(compute).refusal, "no such GEMM for this device"));
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0);
     setenv("PLAIN_ONEDNN", "wrong", 1);
     assert_int_equal(check(compute, ELEMENT_FP32, ELEMENT_FP32), -1);
     compute_close(compute);
     setenv("PLAIN_ONEDNN", "wrong 16", 1);
     compute = open_told("onednn", "AVX512_BF16");
-    assert_non_null(strstr(gemm_matrix_cores(compute).refusal, "self-test with bf16"));
+    assert_non_null(strstr(gemm_facts(compute).refusal, "self-test with bf16"));
     assert_int_equal(check(compute, ELEMENT_BF16, ELEMENT_BF16), 0); /* in fp32 */
     compute_close(compute);
 }

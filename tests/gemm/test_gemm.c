@@ -125,7 +125,7 @@ static void check_backend(const char *gemm) {
         if (!compute) {
             continue;
         }
-        assert_string_equal(gemm_name(compute), gemm);
+        assert_string_equal(gemm_facts(compute).name, gemm);
         check_shapes(compute, shapes, COUNT(shapes));
         check_types(compute);
         check_symmetric(compute);
@@ -265,7 +265,7 @@ UNIT_TEST(test_own_blocks_on_vulkan) {
     static const char *const names[][2] = {{"auto", "portable"}, {"clblast", "clblast"}};
     for (size_t i = 0; i < COUNT(names); i++) {
         struct compute *compute = open_backend(0, names[i][0], false);
-        assert_string_equal(gemm_name(compute), names[i][1]);
+        assert_string_equal(gemm_facts(compute).name, names[i][1]);
         compute_close(compute);
     }
 }

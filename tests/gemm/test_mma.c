@@ -162,8 +162,8 @@ UNIT_TEST(test_backend) {
     wanted.epilogue = EPILOGUE_ACTIVATION;
     wanted.activation = "gelu";
     assert_true(gemm_fuses(own, ELEMENT_BF16));
-    assert_null(gemm_matrix_cores(own).name); /* of the device */
-    assert_non_null(strstr(gemm_description(own), "emulation for tests"));
+    assert_null(gemm_facts(own).matrix_cores); /* of the device */
+    assert_non_null(strstr(gemm_facts(own).description, "emulation for tests"));
     assert_int_equal(gemm_verify_case(own, gemm_run, &wanted), 0);
     compute_close(own);
 }

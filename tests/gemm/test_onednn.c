@@ -31,7 +31,7 @@ static struct compute *open_device(const char *gemm, enum element_type operands,
 static struct compute *open_onednn(enum element_type operands) {
     struct compute *compute = open_device("onednn", operands, true);
     require(!compute);
-    assert_string_equal(gemm_name(compute), "onednn");
+    assert_string_equal(gemm_facts(compute).name, "onednn");
     return compute;
 }
 
@@ -88,9 +88,10 @@ UNIT_TEST(gemms_of_bf16_are_right) {
     check(compute,
           (struct gemm_case){.m = 9, .n = 17, .k = 11, .types = {ELEMENT_FP16, ELEMENT_FP16, ELEMENT_FP16}}, 1);
     assert_false(gemm_fuses(compute, ELEMENT_BF16)); /* what follows the sums is left to others */
-    assert_true(strstr(gemm_description(compute), "onednn on the ") == gemm_description(compute));
-    const struct gemm_matrix_cores cores = gemm_matrix_cores(compute); /* of a CPU: used, or said why not */
-    assert_int_equal(cores.name || cores.refusal, *compute->device.matrix_cores.names[ELEMENT_BF16] != '\0');
+    assert_true(strstr(gemm_facts(compute).description, "onednn on the ") == gemm_facts(compute).description);
+    const struct gemm_facts cores = gemm_facts(compute); /* of a CPU: used, or said why not */
+    assert_int_equal(cores.matrix_cores || cores.refusal,
+                     *compute->device.matrix_cores.names[ELEMENT_BF16] != '\0');
     compute_close(compute);
 }
 
@@ -101,8 +102,8 @@ UNIT_TEST(wrong_gemms_of_bf16_are_not_used) {
     }
     setenv("HC_WRONG_BF16", "1", 1);
     struct compute *compute = open_onednn(ELEMENT_BF16);
-    const struct gemm_matrix_cores cores = gemm_matrix_cores(compute);
-    assert_null(cores.name);
+    const struct gemm_facts cores = gemm_facts(compute);
+    assert_null(cores.matrix_cores);
     assert_non_null(cores.refusal);
     assert_non_null(strstr(cores.refusal, "self-test with bf16"));
     check_copies(compute);
@@ -140,8 +141,8 @@ UNIT_TEST(any_number_of_shapes_can_come) {
 UNIT_TEST(auto_takes_no_plain_loops) {
     struct compute *compute = open_device("auto", ELEMENT_FP32, false);
     assert_non_null(compute);
-    assert_string_not_equal(gemm_name(compute), "onednn");
-    const char *reason = strstr(gemm_description(compute), "; without oneDNN: oneDNN ");
+    assert_string_not_equal(gemm_facts(compute).name, "onednn");
+    const char *reason = strstr(gemm_facts(compute).description, "; without oneDNN: oneDNN ");
     assert_int_equal(reason != NULL, is_mocked());
     assert_true(!reason || strstr(reason, " has only plain loops for this device"));
     compute_close(compute);
@@ -163,7 +164,7 @@ static bool library_is_here(void) {
         printf("%s\n", error_text());
         return strstr(error_text(), "no oneDNN that can be used") == NULL;
     }
-    printf("%s on %s\n", gemm_description(compute), compute->device.name);
+    printf("%s on %s\n", gemm_facts(compute).description, compute->device.name);
     compute_close(compute);
     return true;
 }

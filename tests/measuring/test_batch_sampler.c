@@ -20,7 +20,11 @@ static int begin(void **state) {
         bytes[2 * i] = (unsigned char)i;
         bytes[2 * i + 1] = (unsigned char)(i >> 8);
     }
-    return scratch_begin(state) || token_file_open(scratch_write("tokens.bin", bytes, sizeof bytes), 2, &file);
+    if (scratch_begin(state)) {
+        return -1;
+    }
+    scratch_write("train.bin", bytes, sizeof bytes);
+    return token_file_open_split(scratch_path("."), SPLIT_TRAIN, &file);
 }
 
 static int end(void **state) {
@@ -292,7 +296,8 @@ UNIT_TEST(test_mixtures) {
     for (size_t i = 0; i < TOKENS; i++) {
         token_store(bytes + 2 * i, 2, 999);
     }
-    assert_int_equal(token_file_open(scratch_write("nines.bin", bytes, sizeof bytes), 2, &nines), 0);
+    scratch_write("nines/train.bin", bytes, sizeof bytes);
+    assert_int_equal(token_file_open_split(scratch_path("nines"), SPLIT_TRAIN, &nines), 0);
     struct batch_sampler *const samplers[] = {&whole, &single};
     for (size_t i = 0; i < 2; i++) {
         const struct token_shape shape = {i == 0 ? BATCH : 1, SEQUENCE};

@@ -77,7 +77,7 @@ static struct operations describe_operations(const struct heads *heads) {
 static struct operations make_operations(const struct heads *heads) {
     struct operations operations = describe_operations(heads);
     if (attention_is(&operations, "cpu_bf16")) {
-        attention_use(&operations, "cpu");
+        require(attention_next(&operations));
     }
     require(operations_build(&operations, "attention")); /* nothing else is to be run */
     return operations;
@@ -161,8 +161,13 @@ enum products { FP32, BF16, BF16_EMULATED };
 
 static struct operations describe_cpu(const struct heads *heads, enum products products) {
     struct operations operations = describe_operations(heads);
-    attention_use(&operations, products == FP32 ? "cpu" : "cpu_bf16");
-    operations.emulates_bf16 = products == BF16_EMULATED;
+    if (products == BF16_EMULATED) {
+        operations.emulates_bf16 = true;
+        operations.attention = NULL; /* chosen once more */
+        require(attention_next(&operations));
+    } else if (products == FP32 && attention_is(&operations, "cpu_bf16")) {
+        require(attention_next(&operations));
+    }
     return operations;
 }
 

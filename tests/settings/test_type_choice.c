@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CORES_WORK    {.name = "mma.sync"}
+#define CORES_WORK    {.matrix_cores = "mma.sync"}
 #define CORES_FAIL    {.refusal = "WMMA: wrong; MFMA: unknown", .failed = true}
 #define CORES_UNKNOWN {.refusal = "hctrain knows no matrix cores of this device"}
 
-#define CPU_WORKS {.name = "AVX512_BF16"}
+#define CPU_WORKS {.matrix_cores = "AVX512_BF16"}
 #define CPU_LACKS {.refusal = "no oneDNN"}
 
 /* ---- one rank */
@@ -36,10 +36,16 @@ UNIT_TEST(decisions_are_those_of_the_table) {
         {{TYPE_AUTO, GEMM_AUTO, "A6000", true, CORES_WORK, true, 128}, ELEMENT_BF16, "GEMMs on mma.sync are taken"},
         {{TYPE_AUTO, GEMM_AUTO, "gfx1030", true, CORES_FAIL, false, 768}, ELEMENT_FP32, "gfx1030 would multiply"},
         {{TYPE_AUTO, GEMM_AUTO, "Mali", true, CORES_UNKNOWN, false, 768}, ELEMENT_FP32, "fp32: hctrain knows"},
-        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.name = NULL}, false, 768}, ELEMENT_FP32, "Mali would multiply"},
+        {{TYPE_AUTO, GEMM_AUTO, "Mali", true, {.matrix_cores = NULL}, false, 768},
+         ELEMENT_FP32,
+         "Mali would multiply"},
         /* a CPU, also where it emulates matrix cores */
-        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
-        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "EPYC would multiply"},
+        {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, {.matrix_cores = NULL}, false, 768},
+         ELEMENT_FP32,
+         "EPYC would multiply"},
+        {{TYPE_AUTO, GEMM_MMA, "EPYC", false, {.matrix_cores = NULL}, false, 768},
+         ELEMENT_FP32,
+         "EPYC would multiply"},
         /* a CPU with bf16 instructions, by the model's width */
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 768}, ELEMENT_BF16, "GEMMs on AVX512_BF16 passed"},
         {{TYPE_AUTO, GEMM_AUTO, "EPYC", false, CPU_WORKS, false, 256}, ELEMENT_BF16, "GEMMs on AVX512_BF16"},
@@ -49,16 +55,18 @@ UNIT_TEST(decisions_are_those_of_the_table) {
          ELEMENT_FP32,
          "multiply bf16 in fp32: no oneDNN"},
         /* GEMMs that are in fp32 in any case */
-        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.name = NULL}, false, 768},
+        {{TYPE_AUTO, GEMM_CLBLAST, "A6000", true, {.matrix_cores = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm clblast multiplies"},
-        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.name = NULL}, false, 768},
+        {{TYPE_AUTO, GEMM_CBLAS, "EPYC", false, {.matrix_cores = NULL}, false, 768},
          ELEMENT_FP32,
          "--gemm cblas multiplies"},
-        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_FP32, "--gemm portable"},
+        {{TYPE_AUTO, GEMM_PORTABLE, "EPYC", false, {.matrix_cores = NULL}, false, 768},
+         ELEMENT_FP32,
+         "--gemm portable"},
         /* what is given is given */
-        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.name = NULL}, false, 768}, ELEMENT_FP32, ""},
-        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.name = NULL}, false, 768}, ELEMENT_BF16, ""},
+        {{ELEMENT_FP32, GEMM_AUTO, "A6000", true, {.matrix_cores = NULL}, false, 768}, ELEMENT_FP32, ""},
+        {{ELEMENT_BF16, GEMM_AUTO, "EPYC", false, {.matrix_cores = NULL}, false, 768}, ELEMENT_BF16, ""},
         {{ELEMENT_FP16, GEMM_AUTO, "A6000", true, CORES_WORK, false, 128}, ELEMENT_FP16, ""},
         {{ELEMENT_BF16, GEMM_AUTO, "gfx1030", true, CORES_FAIL, false, 768}, ELEMENT_BF16, ""},
     };
@@ -68,7 +76,7 @@ UNIT_TEST(decisions_are_those_of_the_table) {
         assert_int_equal(choice.type, table[i].type);
         check_text(choice.reason, table[i].reason);
         check_text(choice.warning,
-                   table[i].facts.matrix_cores.failed
+                   table[i].facts.backend.failed
                        ? "GEMMs on gfx1030 take several times as long without matrix cores: WMMA: wrong"
                        : "");
     }
@@ -138,10 +146,10 @@ static unsigned open_pocl(enum gemm_word gemm, int wanted, struct type_choice *c
     const struct device_settings settings = {.device = "pocl", .gemm = (int)gemm};
     struct compute *compute;
     require(type_choice_open(&settings, wanted, 64, &alone, &compute, choice));
-    snprintf(description, 256, "%s", gemm_description(compute));
-    assert_null(gemm_matrix_cores(compute).name);
-    assert_null(gemm_matrix_cores(compute).refusal);
-    assert_false(gemm_matrix_cores(compute).failed);
+    snprintf(description, 256, "%s", gemm_facts(compute).description);
+    assert_null(gemm_facts(compute).matrix_cores);
+    assert_null(gemm_facts(compute).refusal);
+    assert_false(gemm_facts(compute).failed);
     const unsigned programs = compute->programs_compiled + compute->programs_cached;
     compute_close(compute);
     return programs;
