@@ -5,7 +5,6 @@
 #include "runtime/device/programs.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>

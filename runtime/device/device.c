@@ -1,7 +1,6 @@
 #include "runtime/device/device.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>

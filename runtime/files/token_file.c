@@ -4,7 +4,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/host.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/search.h"
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>

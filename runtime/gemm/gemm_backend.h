@@ -8,8 +8,8 @@
 /* Backends get calls that were checked: m, n, k > 0, and all extents are inside of their buffers. */
 struct gemm_backend {
     const char *name;
-    /* 0, or -1 with a reason why this device or host cannot use the backend. What it keeps is in struct
-     * gemm_state. */
+    /* 0, or -1 with a reason why this device or host cannot use the backend; NULL: all can. What it keeps is in
+     * struct gemm_state. */
     int (*open)(struct compute *compute);
     void (*run)(struct compute *compute, const struct gemm_call *call);
     void (*close)(struct compute *compute); /* NULL: there is nothing to release */
@@ -155,10 +155,6 @@ bool gemm_blocks_suit(const struct compute *compute);
  * the difference. `expected`: of groups, 0: by the device. */
 struct gemm_blocks_choice gemm_blocks_choose(const struct device *device, size_t expected,
                                              const struct gemm_call *call);
-
-/* Builds every kernel for operands of this type in rows of whole vectors: to compile them for devices that are not
- * here. */
-int gemm_blocks_build(struct compute *compute, enum element_type type);
 
 /* Runs a call of plain fp32 with m, n > 0 in panels of C (cl/gemm_panels.cl), for the cores of a CPU, and correct
  * on any device. It runs on the threads that run all other kernels: where a GEMM takes less than a millisecond,

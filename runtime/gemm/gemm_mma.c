@@ -2,8 +2,8 @@
  * cl/matrix_cores_*.cl, compiled for each kind of call. Those of fp32 go to CLBlast. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/gemm/gemm_verify.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "runtime/system/sizes.h"
 #include <math.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
-#include "runtime/system/sizes.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * cl/gemm_panels.cl. */
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/array.h"
-#include "runtime/system/sizes.h"
 
 /* ---- panels */
 
@@ -132,16 +131,6 @@ static const struct kernel *parts_kernel(struct compute *compute, enum element_t
     return kernel_find(compute, files, options, "gemm_parts");
 }
 
-int gemm_blocks_build(struct compute *compute, enum element_type type) {
-    for (size_t edge = 128; edge >= SMALLEST; edge /= 2) {
-        for (unsigned transposed = 0; transposed < 4; transposed++) {
-            blocks_kernel(compute, edge, transposed & 1, transposed & 2, true, type, false);
-        }
-    }
-    parts_kernel(compute, type, false);
-    return compute_check(compute);
-}
-
 /* Whether the rows of a matrix in memory begin at and have multiples of a vector. */
 static bool is_of_vectors(const struct matrix *matrix) {
     return matrix->offset % QUAD == 0 && matrix->stride % QUAD == 0 && matrix->columns % QUAD == 0;
@@ -185,11 +174,6 @@ static void run_blocks(struct compute *compute, const struct gemm_call *call) {
 
 /* ---- the backend */
 
-static int portable_open(struct compute *compute) {
-    (void)compute;
-    return 0;
-}
-
 static void portable_run(struct compute *compute, const struct gemm_call *call) {
     (takes_blocks(compute, call) ? run_blocks : gemm_panels_run)(compute, call);
 }
@@ -204,7 +188,6 @@ static bool takes_type(const struct compute *compute, enum element_type type) {
 }
 
 const struct gemm_backend gemm_backend_portable = {.name = "portable",
-                                                   .open = portable_open,
                                                    .run = portable_run,
                                                    .takes = takes_blocks,
                                                    .takes_batch = takes_batch,

@@ -15,7 +15,7 @@ static const struct gemm_backend *const backends[] = {&gemm_backend_cblas, &gemm
 static int open_backend(struct compute *compute, const struct gemm_backend *backend) {
     struct gemm_state *state = gemm_state(compute);
     state->fp32 = backend;
-    if (backend->open(compute)) {
+    if (backend->open && backend->open(compute)) {
         if (state->fp32 != backend && state->fp32->close) {
             state->fp32->close(compute);
         }

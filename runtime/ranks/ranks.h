@@ -162,8 +162,3 @@ static inline struct element_range range_of_root(struct element_range range, int
 static inline int ranks_index(const struct ranks *ranks) {
     return ranks->cross_node.index * ranks->node.count + ranks->node.index;
 }
-
-/* Returns the elements of the largest shard that a rank owns. */
-static inline uint64_t ranks_largest_shard(const struct ranks *ranks, struct element_range range) {
-    return range_shard(range_shard(range, ranks->node.count, 0), ranks->cross_node.count, 0).count;
-}

@@ -88,12 +88,11 @@ static void estimate(struct progress *progress, double now, int64_t done, int64_
     }
 }
 
-void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
-                   bool force) {
+void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details) {
     const double now = progress_clock();
     char head[256], bar[2 * BAR_WIDTH + 8] = "", left[32], shown[512], line[1024];
     estimate(progress, now, done, total, left);
-    if (progress->silent || (!force && now - progress->shown < (progress->terminal ? 0.1 : 10.0))) {
+    if (progress->silent || now - progress->shown < (progress->terminal ? 0.1 : 10.0)) {
         return;
     }
     progress->shown = now;

@@ -24,10 +24,8 @@ double progress_clock(void);
 void progress_start(struct progress *progress, int64_t first);
 
 /* Shows "<task><label> <done>/<total> [####....] <details> <time left>", on a terminal at most ten times a second,
- * else every ten seconds; `force` always. On a narrow terminal the bar is shorter or left out, then details are
- * cut. */
-void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details,
-                   bool force);
+ * else every ten seconds. On a narrow terminal the bar is shorter or left out, then details are cut. */
+void progress_show(struct progress *progress, const char *label, int64_t done, int64_t total, const char *details);
 
 /* Shows a text instead, for work of unknown size: on a terminal at once, else every ten seconds, from two seconds
  * after the start. */

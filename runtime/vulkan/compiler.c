@@ -1,6 +1,5 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/spawn.h"
-#include "runtime/vulkan/compiler_options.h"
 #include "runtime/vulkan/objects.h"
 #include <errno.h>
 #include <fcntl.h>

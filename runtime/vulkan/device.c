@@ -1,6 +1,5 @@
 /* The platform, and the devices that Vulkan offers. */
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/compiler_options.h"
 #include "runtime/vulkan/objects.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -193,10 +193,6 @@ static struct timing timing_of(double *values, size_t count) {
     return (struct timing){values[0], percentile(values, count, 0.5), values[count - 1]};
 }
 
-static json_t *timing_json(const struct timing *timing) {
-    return json_pack("{s:f, s:f, s:f}", "min", timing->minimum, "median", timing->median, "max", timing->maximum);
-}
-
 /* ---- measuring them */
 
 struct bench_state {
@@ -229,7 +225,7 @@ static int run_steps(struct bench_state *bench) {
             bench->seconds[kind * settings->steps + step - settings->warmup] = seconds[kind];
         }
         snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds[BENCH_STEP]);
-        progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text, false);
+        progress_show(&bench->progress, "step", step + 1, settings->warmup + settings->steps, text);
     }
     progress_end(&bench->progress);
     return 0;
@@ -380,7 +376,10 @@ static int write_json(struct bench_state *bench) {
     const struct bench_model *model = &bench->model;
     json_t *seconds = json_pack("{s:f}", "exchange_alone", bench->exchange_alone);
     for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        json_object_set_new(seconds, names[kind], timing_json(&bench->timings[kind]));
+        const struct timing *timing = &bench->timings[kind];
+        json_object_set_new(seconds, names[kind],
+                            json_pack("{s:f, s:f, s:f}", "min", timing->minimum, "median", timing->median, "max",
+                                      timing->maximum));
     }
     json_t *more =
         json_pack("{s:i, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:I}", "ranks", model->ranks->count,

@@ -1,7 +1,6 @@
 #include "src/checkpoint/weights.h"
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "src/model/frame.h"

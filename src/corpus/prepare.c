@@ -7,7 +7,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
-#include "runtime/system/sizes.h"
 #include "src/corpus/corpus_reader.h"
 #include "src/corpus/token_writer.h"
 #include <inttypes.h>
@@ -306,7 +305,7 @@ static int read_all(struct preparation *preparation) {
             snprintf(details, sizeof details, "%" PRIu64 " %s, %.1f MB/s", status.documents,
                      settings->kind == DOCUMENT_CHUNKS ? "chunks" : "documents", read / (seconds + 1e-9));
             progress_show(&preparation->progress, "reading MB", (int64_t)(status.stored_bytes / 1000000),
-                          (int64_t)(total / 1000000), details, false);
+                          (int64_t)(total / 1000000), details);
         }
         if (more < 0 && !stops) {
             preparation->blocked = true;
@@ -356,7 +355,7 @@ static int sort_all(struct preparation *preparation) {
             token_writer_remove_sorted(preparation->writer);
         }
         most = most > 0 ? most : left + 1;
-        progress_show(&preparation->progress, "sorting", most - left, most, "", false);
+        progress_show(&preparation->progress, "sorting", most - left, most, "");
     }
     return 0;
 }
@@ -467,7 +466,7 @@ static int write_shards(struct preparation *preparation, uint64_t counts[TOKEN_S
                         is_val ? i - counts[SPLIT_TRAIN] : i)) {
             return -1;
         }
-        progress_show(&preparation->progress, "writing shards", (int64_t)i + 1, (int64_t)total, "", false);
+        progress_show(&preparation->progress, "writing shards", (int64_t)i + 1, (int64_t)total, "");
     }
     return files_sync_all(preparation->work); /* before the state says that only the move is left */
 }

@@ -377,7 +377,7 @@ static int add_samples(struct measurement *measurement, struct gpt *gpt) {
     progress_start(&progress, 0);
     for (int64_t first = 0; result == 0 && first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
-        progress_show(&progress, settings->checkpoint, first, samples, "samples", false);
+        progress_show(&progress, settings->checkpoint, first, samples, "samples");
         result = interrupt_requested() ? error_set("interrupted") : 0;
         for (int64_t i = 0; result == 0 && i < count; i++) {
             const uint64_t place = (uint64_t)(places * (uint64_t)(first + i) / (uint64_t)samples);

@@ -4,7 +4,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "runtime/system/random.h"
-#include "runtime/system/search.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,7 +279,7 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
             counts[i] = (double)count_targets(sampler);
         }
         if (status == 0) {
-            progress_show(progress, "batches", i + 1, batches, "", false);
+            progress_show(progress, "batches", i + 1, batches, "");
         }
     }
     if (status == 0) {

@@ -82,13 +82,6 @@ void stream_matrix_compose(double *composite, const double *matrix, int64_t n) {
     memcpy(composite, product, (size_t)(n * n) * sizeof *product);
 }
 
-/* The Gram matrix of the mixed streams is H G H^T. */
-void stream_matrix_mix(const double *matrix, const double *gram, int64_t n, double *mixed) {
-    double half[STREAM_MATRIX_MOST];
-    multiply(matrix, gram, false, n, half);
-    multiply(half, matrix, true, n, mixed);
-}
-
 /* The Gram matrix is symmetric and has no negative eigenvalues, so its singular values are the eigenvalues. */
 double stream_matrix_effective_rank(const double *gram, int64_t n) {
     double values[RESIDUAL_MAX_STREAMS], sum = 0.0, entropy = 0.0;
@@ -149,11 +142,13 @@ static int multiply_block(void *context, size_t block) {
 static void measure_streams(const struct pass *pass, size_t sublayer, size_t token, struct h_measured *measured) {
     const size_t n = pass->n;
     const float *stored = pass->gram + (sublayer * pass->tokens + token) * n * n;
-    double gram[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST], cosines = 0.0, largest = 0.0, all = 0.0;
+    double gram[STREAM_MATRIX_MOST], half[STREAM_MATRIX_MOST], mixed[STREAM_MATRIX_MOST];
+    double cosines = 0.0, largest = 0.0, all = 0.0;
     for (size_t i = 0; i < n * n; i++) {
         gram[i] = (double)stored[i];
     }
-    stream_matrix_mix(measured->matrix, gram, (int64_t)n, mixed);
+    multiply(measured->matrix, gram, false, (int64_t)n, half); /* the mixed streams' Gram matrix is H G H^T */
+    multiply(half, measured->matrix, true, (int64_t)n, mixed);
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < i; j++) {
             const double scale = sqrt(fmax(mixed[i * n + i] * mixed[j * n + j], 0.0));

@@ -20,9 +20,6 @@ void stream_matrix_singular_values(const double *matrix, int64_t n, double *valu
 /* composite <- matrix composite: later sublayers act from the left. */
 void stream_matrix_compose(double *composite, const double *matrix, int64_t n);
 
-/* Inner products [n, n] of the streams after mixing by the matrix, from those before it, gram [n, n]. */
-void stream_matrix_mix(const double *matrix, const double *gram, int64_t n, double *mixed);
-
 /* How many directions the streams with these inner products [n, n] use: exp of the entropy of the Gram matrix's
  * eigenvalues, divided by their sum. 1: all streams are multiples of one vector; n: they are orthogonal and equally
  * long; 0: all are zero. */

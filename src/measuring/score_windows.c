@@ -57,7 +57,7 @@ static int run_batch(struct work *work, const size_t *order, size_t rows, size_t
     }
     gpt_forward(gpt, (struct gpt_pass){.dropout = false});
     gpt_loss(gpt, 1.0f, false);
-    if (gpt_read_losses(gpt, 0, rows * sequence, work->losses)) {
+    if (buffer_read(gpt->compute, gpt->losses, 0, work->losses, rows * sequence * sizeof *work->losses)) {
         return -1;
     }
     for (size_t row = 0; row < rows; row++) {
@@ -91,7 +91,7 @@ static int run_share(struct work *work, size_t count, const struct score_round *
         snprintf(details, sizeof details, "%.0f tokens/s", scored / (progress_clock() - round->progress->start));
         progress_show(round->progress, round->label,
                       (int64_t)((double)round->before + part * (double)(round->after - round->before)),
-                      (int64_t)(round->total > round->after ? round->total : round->after), details, false);
+                      (int64_t)(round->total > round->after ? round->total : round->after), details);
     }
     return 0;
 }

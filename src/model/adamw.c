@@ -1,7 +1,6 @@
 #include "runtime/options/option_rows.h"
 #include "runtime/system/array.h"
 #include "runtime/system/random.h"
-#include "runtime/system/sizes.h"
 #include "src/model/optimizer.h"
 #include <inttypes.h>
 
@@ -94,7 +93,8 @@ static void step_group(struct gpt *gpt, const struct optimizer_settings *setting
 
 /* Neighbours in the arena that have the same rate, as many steps, and decay alike are one launch. */
 static void step_groups(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                        struct optimizer_range range, bool skips_matrices) {
+                        struct optimizer_range range) {
+    const bool skips_matrices = gpt->optimizer->matrices; /* they are the other optimizer's */
     const struct parameters *parameters = &gpt->parameters;
     const bool to_one = settings->decay_all && settings->decay_hc_gain == DECAY_TO_ONE;
     struct group run = {0}; /* of [run_first, first) */
@@ -123,16 +123,6 @@ static void step_groups(struct gpt *gpt, const struct optimizer_settings *settin
             run = own;
         }
     }
-}
-
-static void step_all(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                     struct optimizer_range range) {
-    step_groups(gpt, settings, iteration, range, false);
-}
-
-void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                  struct optimizer_range range) {
-    step_groups(gpt, settings, iteration, range, true);
 }
 
 /* ---- options */
@@ -173,4 +163,4 @@ const struct optimizer optimizer_adamw = {.name = "adamw",
                                           .states = {"exp_avg", "exp_avg_sq"},
                                           .options = append_options,
                                           .check = check,
-                                          .step = step_all};
+                                          .step = step_groups};

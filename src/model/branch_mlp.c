@@ -14,7 +14,7 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
     parameters_add_linear(builder, gated ? "mlp.c_gate" : "mlp.c_fc", width, hidden, NULL, config->bias,
                           LINEAR_INNER, &at->in);
     if (gated) {
-        parameters_join_linear(builder, "mlp.c_fc", LINEAR_INNER, &at->in);
+        parameters_join_linear(builder, "mlp.c_fc", &at->in);
     }
     parameters_add_linear(builder, "mlp.c_proj", hidden, width, NULL, config->bias, LINEAR_OUTPUT, &at->out);
 }

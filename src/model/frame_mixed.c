@@ -17,7 +17,6 @@
  * one kernel, and so is their backward pass, which runs before that of the first sublayer's branch. */
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -39,10 +38,6 @@ static struct early *early_of(const struct gpt *gpt) {
 /* Of wide without read_delay: a sublayer reads with its own H_pre. */
 static bool reads_own(const struct gpt *gpt) {
     return !gpt->config.read_delay;
-}
-
-static bool reads_last(const struct gpt *gpt) {
-    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
 }
 
 /* The gradient of a sublayer's h. */
@@ -210,7 +205,7 @@ static void early_plan(struct gpt *gpt) {
 /* The backward pass reads a sublayer's statistics after those of the layer before were computed again. */
 static void early_plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     plan_sublayer(gpt, sublayer);
-    if (reads_last(gpt) && !sublayer->branch) {
+    if (is_last_pre(gpt) && !sublayer->branch) {
         sublayer->mix.h = sublayer[-1].mix.h;
     } else if (!reads_own(gpt) && sublayer->branch) {
         sublayer->mix.read = sublayer->index > 0 ? sublayer[-1].mix.h : early_of(gpt)->first;
@@ -435,12 +430,12 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
 static void early_top_backward(struct gpt *gpt) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t tokens = gpt_tokens(gpt), row = (size_t)(gpt->config.n_streams * gpt->config.n_embd);
-    if (reads_last(gpt) && !is_fused(gpt)) {
+    if (is_last_pre(gpt) && !is_fused(gpt)) {
         buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
         return;
     }
     stream_reduce_backward(gpt);
-    if (!reads_last(gpt) && !reads_own(gpt) && is_fused(gpt)) {
+    if (!is_last_pre(gpt) && !reads_own(gpt) && is_fused(gpt)) {
         buffer_zero(gpt->compute, scratch->d_h, 0, tokens * gpt->operations.h_row * sizeof(float));
     }
 }
@@ -463,7 +458,7 @@ static const struct buffer *between_backward(struct gpt *gpt, const struct strea
         gradients.d_branch = gpt->d_final;
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
     }
-    if (!next->branch && !reads_last(gpt)) {
+    if (!next->branch && !is_last_pre(gpt)) {
         const size_t bytes = tokens * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
         gradients.norm = (struct layer_norm){{NULL, 0}, {NULL, 0}};
         buffer_zero(gpt->compute, gpt->d_final, 0, bytes);

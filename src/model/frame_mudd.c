@@ -10,7 +10,6 @@
  * states has a slot for every state in all modes. d_states has the gradients of all of them, which layers add to as
  * they go backward; that of the newest is complete once the layer that reads it has gone backward. */
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include "src/model/frame_parts.h"
 #include "src/operations/ways.h"
 #include <inttypes.h>

@@ -101,10 +101,6 @@ void stream_reduce_plan(struct gpt *gpt, struct sublayer *top) {
     }
 }
 
-static bool is_last_pre(const struct gpt *gpt) {
-    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
-}
-
 void stream_reduce_forward(struct gpt *gpt) {
     const struct stream_mix *mix = &frame_top(gpt)->mix;
     if (gpt->operations.shape.collapsed) {

@@ -15,6 +15,10 @@ int frame_check_equal_streams(const struct model_config *config);
  * life are, too. */
 bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer);
 
+static inline bool is_last_pre(const struct gpt *gpt) {
+    return gpt->config.stream_reduce == STREAM_REDUCE_LAST_PRE;
+}
+
 /* The sublayer that stands for the top. */
 static inline const struct sublayer *frame_top(const struct gpt *gpt) {
     return &gpt->sublayers[BRANCHES * gpt->config.n_layer];

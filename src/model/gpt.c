@@ -135,7 +135,9 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
 }
 
 static struct embedding embedding_weights(const struct gpt *gpt) {
-    return embedding_of(gpt, parameters_gemm_weights(&gpt->parameters), gpt->parameters.weights);
+    const struct parameters *parameters = &gpt->parameters;
+    const bool in_fp32 = parameters->fp32_elements == parameters->elements; /* tables, too */
+    return embedding_of(gpt, in_fp32 ? parameters->weights : parameters->weights_lowp, parameters->weights);
 }
 
 static struct embedding_input embedding_input_of(const struct gpt *gpt) {
@@ -382,10 +384,6 @@ int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm) {
     }
     return gradient_norm ? buffer_read(gpt->compute, gpt->gradient_norm, 0, gradient_norm, sizeof *gradient_norm)
                          : 0;
-}
-
-int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses) {
-    return buffer_read(gpt->compute, gpt->losses, first * sizeof *losses, losses, count * sizeof *losses);
 }
 
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits) {

@@ -248,10 +248,6 @@ void gpt_zero_loss(struct gpt *gpt);
  */
 int gpt_read_results(struct gpt *gpt, float *loss, float *gradient_norm);
 
-/* Reads the losses of tokens [first, first + count) of the batch from the last gpt_loss: -log of the target's
- * probability, 0 where the target is -1. Waits. */
-int gpt_read_losses(struct gpt *gpt, size_t first, size_t count, float *losses);
-
 /* Computes the logits [rows, V] of tokens [first, first + rows) of the last forward pass, and reads them. Waits. */
 int gpt_read_logits(struct gpt *gpt, size_t first, size_t rows, float *logits);
 

@@ -2,7 +2,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
-#include "runtime/system/sizes.h"
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
 #include "src/model/parameters.h"
@@ -212,7 +211,7 @@ static void plan_copies(struct gpt *gpt) {
     }
     const uint64_t elements[] = {a, b, c};
     for (size_t i = 0; i < COUNT(elements); i++) {
-        memory_plan_count_buffer(&gpt->plan, "fp32 copies for GEMMs", elements[i], ELEMENT_FP32);
+        memory_plan_count_floats(&gpt->plan, "fp32 copies for GEMMs", elements[i]);
     }
 }
 

@@ -45,9 +45,8 @@ struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint
     return &add_buffer(plan, group, elements, type, false)->buffer;
 }
 
-void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
-                              enum element_type type) {
-    add_buffer(plan, group, elements, type, true);
+void memory_plan_count_floats(struct memory_plan *plan, const char *group, uint64_t elements) {
+    add_buffer(plan, group, elements, ELEMENT_FP32, true);
 }
 
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes) {

@@ -19,9 +19,8 @@ struct buffer *memory_plan_add(struct memory_plan *plan, const char *group, uint
 /* Counts bytes that other code allocates on the device (on the host, for devices that compute in host memory). */
 void memory_plan_count(struct memory_plan *plan, const char *group, uint64_t bytes);
 
-/* The same for one buffer of the device, whose size has a limit of its own. */
-void memory_plan_count_buffer(struct memory_plan *plan, const char *group, uint64_t elements,
-                              enum element_type type);
+/* The same for one buffer of floats on the device, whose size has a limit of its own. */
+void memory_plan_count_floats(struct memory_plan *plan, const char *group, uint64_t elements);
 
 /* Returns -1 if the device has too little memory, with an error that says how much is needed and what to change. */
 int memory_plan_check(const struct memory_plan *plan, const struct device *device);

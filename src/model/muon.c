@@ -1,10 +1,8 @@
 #include "src/operations/muon.h"
 #include "runtime/gemm/gemm.h"
 #include "runtime/options/option_rows.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include "src/model/optimizer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -200,7 +198,7 @@ static void step_matrices(struct gpt *gpt, const struct optimizer_settings *sett
     read_coefficients(settings->muon_coefficients, coefficients);
     size_t count;
     struct matrix_ref *matrices = list_matrices(parameters, range, &count);
-    adamw_others(gpt, settings, iteration, range);
+    optimizer_adamw.step(gpt, settings, iteration, range);
     for (size_t i = 0; i < count;) {
         struct muon_batch batch = {matrices[i].rows, matrices[i].columns,
                                    .state_shift = range.states_first[0] - range.first};

@@ -93,7 +93,3 @@ uint64_t rounding_key(const struct gpt *gpt, int64_t iteration);
 
 /* The steps of a parameter that is trained, by the end of `iteration` iterations: bias correction counts them. */
 int64_t trained_steps(const struct gpt *gpt, const struct parameter *parameter, int64_t iteration);
-
-/* AdamW's step of the parameters that are not made of matrices. Launches. */
-void adamw_others(struct gpt *gpt, const struct optimizer_settings *settings, int64_t iteration,
-                  struct optimizer_range range);

@@ -5,8 +5,6 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/parallel.h"
 #include "runtime/system/random.h"
-#include "runtime/system/search.h"
-#include "runtime/system/sizes.h"
 #include "src/model/branch.h"
 #include "src/model/frame.h"
 #include <math.h>
@@ -105,10 +103,9 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
     add_bias(builder, &linear->bias_at, name, out, has_bias);
 }
 
-void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
-                            struct linear *linear) {
-    struct parameter *weight =
-        add_weight(builder, NULL, name, linear->out, linear->in, deviation_of(builder->config, linear->in, role));
+void parameters_join_linear(struct parameter_builder *builder, const char *name, struct linear *linear) {
+    struct parameter *weight = add_weight(builder, NULL, name, linear->out, linear->in,
+                                          deviation_of(builder->config, linear->in, LINEAR_INNER));
     weight->joined = true;
     weight->matrices[0] = linear->out;
     struct parameter *bias = add_bias(builder, NULL, name, linear->out, linear->has_bias);
@@ -431,10 +428,6 @@ void frozen_clear(struct compute *compute, const struct parameters *parameters, 
 }
 
 /* ---- weights */
-
-const struct buffer *parameters_gemm_weights(const struct parameters *parameters) {
-    return parameters->fp32_elements < parameters->elements ? parameters->weights_lowp : parameters->weights;
-}
 
 /* How many of `count` weights from `first` on have fp32. */
 static uint64_t count_in_fp32(const struct parameters *parameters, uint64_t first, uint64_t count) {

@@ -120,10 +120,9 @@ double parameters_litgpt_deviation(const struct model_config *config);
 void parameters_add_linear(struct parameter_builder *builder, const char *name, size_t in, size_t out,
                            const uint64_t *matrices, bool has_bias, enum linear_role role, struct linear *linear);
 
-/* Adds another such weight and bias, of the same sizes and input, right behind those of `linear`, which become one
- * linear layer with twice the outputs. Nothing may have been added in between. */
-void parameters_join_linear(struct parameter_builder *builder, const char *name, enum linear_role role,
-                            struct linear *linear);
+/* Adds another such weight and bias, of LINEAR_INNER and the same sizes and input, right behind those of `linear`,
+ * which become one linear layer with twice the outputs. Nothing may have been added in between. */
+void parameters_join_linear(struct parameter_builder *builder, const char *name, struct linear *linear);
 
 /* Adds gains [elements], which begin as 1: <name>.weight. */
 void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
@@ -138,9 +137,6 @@ void parameters_lay_out(struct parameters *parameters);
 
 /* Whether the parameter at this offset has a gradient and states. */
 bool parameters_train(const struct parameters *parameters, uint64_t offset);
-
-/* Where embeddings and weights of GEMMs are kept: `weights`, or if there is no fp32 of them weights_lowp. */
-const struct buffer *parameters_gemm_weights(const struct parameters *parameters);
 
 /* Read or write weights [first, first + count) of the arena as floats, which are rounded to nearest where there is
  * no fp32. parameters_round must follow what was written. Wait. */

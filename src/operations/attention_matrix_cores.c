@@ -1,6 +1,5 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include "src/operations/attention.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,6 @@
 #include "src/operations/kernels.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/system/sizes.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

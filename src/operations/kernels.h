@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "runtime/system/sizes.h"
+#include "runtime/system/array.h"
 #include "src/operations/operations.h"
 
 struct operation_kernels {

@@ -1,7 +1,7 @@
 #include "runtime/device/self_test.h"
 #include "runtime/gemm/gemm.h"
+#include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "runtime/system/sizes.h"
 #include "src/operations/kernels.h"
 
 enum {

@@ -1,5 +1,5 @@
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/sizes.h"
+#include "runtime/system/array.h"
 #include "src/operations/kernels.h"
 #include "src/operations/muon.h"
 #include <math.h>
@@ -80,10 +80,6 @@ static struct run run_from(const struct muon_batch *batch, size_t begin) {
     return run;
 }
 
-static size_t padded_of(const struct muon_batch *batch) {
-    return (batch->rows * batch->columns + 63) / 64 * 64;
-}
-
 /* Work-items of a launch in which each matrix has whole groups of them. */
 static size_t items_for(const struct operations *operations, size_t matrices, size_t elements) {
     return matrices * groups_for(elements, (size_t)operations->policy.any_vector * ELEMENT_GROUP) * ELEMENT_GROUP;
@@ -102,7 +98,7 @@ static size_t chunk_of(const struct operations *operations, size_t padded) {
 void muon_begin(struct operations *operations, const struct update_arenas *arenas, const struct muon_batch *batch,
                 const struct update_settings *settings, const struct muon_scratch *scratch,
                 const struct buffer *norm) {
-    const size_t count = batch->rows * batch->columns, padded = padded_of(batch);
+    const size_t count = batch->rows * batch->columns, padded = (count + 63) / 64 * 64;
     const size_t chunk = chunk_of(operations, padded), chunks = padded / chunk;
     for (size_t begin = 0; begin < batch->count;) {
         const struct run run = run_from(batch, begin);

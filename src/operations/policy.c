@@ -1,7 +1,6 @@
 #include "src/operations/policy.h"
 #include "runtime/system/array.h"
 #include "runtime/system/message.h"
-#include "runtime/system/sizes.h"
 #include <math.h>
 
 /* ---- the fused frame */

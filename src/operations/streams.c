@@ -1,6 +1,6 @@
 /* Hyper-connections and attention over depth. */
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/sizes.h"
+#include "runtime/system/array.h"
 #include "src/operations/kernels.h"
 
 size_t norm_length(const struct operations *operations) {

@@ -1,6 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "src/text/pieces.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"

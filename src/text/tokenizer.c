@@ -1,7 +1,6 @@
 #include "src/text/tokenizer.h"
 #include "runtime/files/files.h"
 #include "runtime/files/token_file.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"

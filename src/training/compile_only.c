@@ -1,7 +1,6 @@
 /* hc_train --compile-only: one step of a small model, which needs the same kernels as the run's. */
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
-#include "runtime/system/sizes.h"
 #include "src/operations/attention.h"
 #include "src/settings/background_compile.h"
 #include "src/settings/type_choice.h"

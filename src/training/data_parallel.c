@@ -1,11 +1,9 @@
 #include "src/training/data_parallel.h"
 #include "runtime/files/checksum.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/array.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
-#include "runtime/system/sizes.h"
 #include "src/model/gpt.h"
 #include "src/model/optimizer.h"
 #include "src/model/parameters.h"
@@ -185,7 +183,9 @@ static void share(struct buckets *buckets, uint64_t most_matrices, const struct 
         struct bucket *bucket = &buckets->table[i];
         bucket->shard = bucket->is_matrices ? range_of_root(bucket->range, bucket->owner_rank, ranks_index(ranks))
                                             : ranks_own_shard(ranks, bucket->range);
-        const uint64_t kept = bucket->is_matrices ? bucket->shard.count : ranks_largest_shard(ranks, bucket->range);
+        const struct element_range largest =
+            range_shard(range_shard(bucket->range, ranks->node.count, 0), ranks->cross_node.count, 0);
+        const uint64_t kept = bucket->is_matrices ? bucket->shard.count : largest.count;
         matrices += bucket->is_matrices ? kept : 0;
         for (size_t state = 0; state < COUNT(next); state++) {
             bucket->states_first[state] = next[state];

@@ -1,8 +1,7 @@
-#include "src/training/fit.h"
 #include "runtime/device/gpu_model.h"
 #include "runtime/system/array.h"
 #include "runtime/system/error.h"
-#include "runtime/system/message.h"
+#include "src/training/trainer.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,9 @@
-#include "src/training/initial_model.h"
 #include "runtime/files/checksum.h"
-#include "runtime/files/files.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
-#include "src/training/data_parallel.h"
+#include "src/training/trainer.h"
 #include <stdlib.h>
 #include <string.h>
 

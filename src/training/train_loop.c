@@ -111,7 +111,7 @@ static int measure_losses(struct trainer *trainer, double *val_loss) {
     char task[80];
     progress.task = task;
     snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->folders->train));
-    progress_show(&progress, "batches", 0, batches, "", false);
+    progress_show(&progress, "batches", 0, batches, "");
     int status = estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress,
                                &targets, &train_loss);
     *val_loss = 0.0;
@@ -349,7 +349,7 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         const size_t used = strlen(details);
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
-    progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details, false);
+    progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details);
     if (iteration % settings->log_interval == 0 || metrics->was_skipped) {
         note_failure(trainer, run_log_step(&trainer->log, metrics));
     }

@@ -296,7 +296,7 @@ static int check_same_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const struct data_folder *data = trainer->data.folders;
     const char *folder = trainer->initial.folder;
-    const bool is_mixture = trainer->data.count > 1;
+    const char *what = trainer->data.count > 1 ? "mixture" : "file";
     if (settings->resumes && !*trainer->state.train_digest) {
         PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
     }
@@ -304,23 +304,16 @@ static int check_same_data(struct trainer *trainer) {
         const struct token_file *file = split == 0 ? data->train : data->val;
         const char *now = split == 0 ? trainer->train_digest : trainer->val_digest;
         char *before = split == 0 ? trainer->state.train_digest : trainer->state.val_digest;
-        const char *name = file && !is_mixture ? file->name : settings->data_dir;
+        const char *name = file && trainer->data.count == 1 ? file->name : settings->data_dir;
         const bool is_another = has_another(before, now);
-        if (is_another && !settings->accept_new_data && is_mixture) {
-            return error_set(
-                "data_dir = %s has other files or weights than %s was trained on: losses would not compare. Give "
-                "the same mixture, or --accept-new-data if the run shall go on with this one",
-                name, folder);
-        }
         if (is_another && !settings->accept_new_data) {
             return error_set(
-                "%s is not the file that %s was trained on: losses would not compare. Put that file back, "
-                "or give --accept-new-data if the run shall go on with this one",
-                name, folder);
+                "%s is not the %s that %s was trained on: losses would not compare. Put that back, or give "
+                "--accept-new-data if the run shall go on with this one",
+                name, what, folder);
         }
         if (is_another) {
-            PRINT(trainer, "data     %s is another %s than before, as accepted\n", name,
-                  is_mixture ? "mixture" : "file");
+            PRINT(trainer, "data     %s is another %s than before, as accepted\n", name, what);
         }
         if (*now) {
             memcpy(before, now, CHECKSUM_SIZE);

@@ -1,5 +1,5 @@
-/* What a training run works with. train_setup.c is the set-up, train_loop.c the training loop, run_folder.c the
- * folder of the run with its logs. */
+/* What a training run works with. initial_model.c reads the model that it begins with, fit.c is --fit,
+ * train_setup.c the set-up, train_loop.c the training loop, run_folder.c the folder of the run with its logs. */
 #pragma once
 
 #include "runtime/ranks/ranks.h"
@@ -9,11 +9,57 @@
 #include "src/measuring/batch_sampler.h"
 #include "src/settings/background_compile.h"
 #include "src/training/data_parallel.h"
-#include "src/training/fit.h"
-#include "src/training/initial_model.h"
 #include "src/training/run_folder.h"
 #include "src/training/training_data.h"
 #include <stdio.h>
+
+/* ---- the model that --init-from names: of a checkpoint, or of a folder as Hugging Face's transformers saves it */
+
+struct initial_model {
+    char *folder;              /* heap memory, the caller's; NULL: the run starts from scratch */
+    struct model_config plain; /* of the folder, as read */
+    bool upcycles;             /* it is a plain one, and goes on with another residual connection */
+};
+
+/* Finds the folder, and takes settings->model from its config.json; nothing changes if the run starts from scratch.
+ * Settings of the model that are given must agree with the folder's, but Hugging Face's models may get a larger
+ * vocabulary, and a shorter context if their positions are not learned, and plain models another residual
+ * connection. Fails with an error text; free initial->folder then, too. */
+int initial_model_read(struct initial_model *initial, struct train_settings *settings);
+
+/* Checks that all ranks begin with the same checkpoint or weights, if any. Compares the weights with
+ * settings->init_checksum, if that was not given before init_from, and sets it to their checksum, or to NULL
+ * without weights. Collective: an error is one on all ranks. */
+int initial_model_compare(const struct initial_model *initial, struct train_settings *settings,
+                          struct ranks *ranks);
+
+/* ---- --fit: the settings with which a training run fits into so much memory, the fastest first */
+
+/* What --fit names: bytes, and the GPU whose shape the plan is for, by its data sheet (gpu_model.h); NULL: that of
+ * the open device. */
+struct fit {
+    uint64_t bytes;
+    const struct gpu_model *model;
+};
+
+/* Reads "16GiB", "16GB", "8192MiB" or "8000MB", and behind a colon the name of a GPU. -1 with an error that says
+ * what is wrong. */
+int fit_read(const char *text, struct fit *fit);
+
+/* Gives the open device the memory of *fit, and of it the share for the largest buffer that it had. Then changes
+ * batch_size, gradient_accumulation_steps, recompute, moments and master in *settings to the first of these that
+ * fit, with as many sequences in an optimizer step as before:
+ *
+ *   the largest micro-batch of up to 8192 tokens or the size that is given, and of no fewer than 1024 or that size;
+ *   with --recompute layer the largest one of any size up to that: the same results in about a quarter more time;
+ *   both once more with --moments bf16, which changes the results a little;
+ *   both once more with --master bf16, too, if activations are bf16 and ranks do not divide the states.
+ *
+ * Prints the choice as options to `console`. -1 with an error if nothing fits. All ranks decide alike. */
+int fit_choose(const struct fit *fit, struct train_settings *settings, struct ranks *ranks, struct compute *compute,
+               FILE *console);
+
+/* ---- the run */
 
 struct trainer {
     struct train_settings *settings;

@@ -1,7 +1,6 @@
 /* Instructions of whole warps: exchange between lanes, NVIDIA's matrix cores and copies to local memory; and, as
  * functions that kernels call, the matrix cores of AMD and Intel. Who holds which element is told by the vendors'
  * documents, named at each. Sums are made in double and rounded once: hardware rounds in ways of its own. */
-#include "runtime/system/array.h"
 #include "runtime/system/element.h"
 #include "runtime/system/memory.h"
 #include "tests/emulator/ptx_machine.h"

@@ -1,5 +1,4 @@
 #include "tests/operations/operation_bench.h"
-#include "runtime/system/array.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "tests/support/reference_residual.h"

@@ -20,7 +20,7 @@
 #include "runtime/gemm/gemm_backend.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
-#include "runtime/vulkan/compiler_options.h"
+#include "runtime/vulkan/driver.h"
 #include "src/operations/attention.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -176,6 +176,41 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
     return 0;
 }
 
+/* Every kernel of the portable GEMM for operands of this type in rows of whole vectors. */
+static int list_blocks(struct compute *compute, enum element_type type) {
+    enum { DEPTH = 512 }; /* of k, which two work-groups share */
+    struct gemm_state state = {.backend = &gemm_backend_portable, .groups_expected = 1};
+    const struct buffer matrices = {.type = type};
+    compute->attached = &state;
+    for (size_t edge = 128; edge >= 32; edge /= 2) {
+        for (unsigned transposed = 0; transposed < 4; transposed++) {
+            const struct matrix matrix = matrix_of(&matrices, 0, edge, edge);
+            const struct gemm_call call = {.name = "blocks",
+                                           .a = matrix,
+                                           .b = matrix,
+                                           .c = matrix,
+                                           .m = edge,
+                                           .n = edge,
+                                           .k = edge,
+                                           .transpose_a = transposed & 1,
+                                           .transpose_b = transposed & 2};
+            gemm_backend_portable.run(compute, &call);
+        }
+    }
+    state.groups_expected = 2;
+    const struct gemm_call call = {.name = "parts",
+                                   .a = matrix_of(&matrices, 0, 32, DEPTH),
+                                   .b = matrix_of(&matrices, 0, DEPTH, 32),
+                                   .c = matrix_of(&matrices, 0, 32, 32),
+                                   .m = 32,
+                                   .n = 32,
+                                   .k = DEPTH};
+    gemm_backend_portable.run(compute, &call);
+    buffer_release(compute, &state.partial);
+    compute->attached = NULL;
+    return compute_check(compute);
+}
+
 /* Programs that do not belong to an operation. */
 static int list_others(struct compute *compute) {
     static const char *const conversion[] = {"convert.cl", NULL};
@@ -186,8 +221,7 @@ static int list_others(struct compute *compute) {
         program_build(compute, conversion, "-DACT=2 -DVEC=4", &program)) {
         return -1;
     }
-    /* every kernel of the portable GEMM for fp32, and for bf16, which differs in its loads */
-    return gemm_blocks_build(compute, ELEMENT_FP32) || gemm_blocks_build(compute, ELEMENT_BF16) ? -1 : 0;
+    return list_blocks(compute, ELEMENT_FP32) || list_blocks(compute, ELEMENT_BF16) ? -1 : 0; /* other loads */
 }
 
 /* ---- programs for matrix cores */

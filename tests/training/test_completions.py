@@ -152,7 +152,7 @@ class Completions(programs.Case):
         self.train_on(self.mixture(("first", 3.5), ("second", 1.5)), "parts", *RANDOM, "--max-iters", "12", *RESUME)
         self.assertEqual(self.steps("mixed"), self.steps("parts"))
         self.resume("parts", "--device", "pocl", "--data-dir", self.mixture(("first", 1), ("second", 1)), status=REFUSED,
-                    says="has other files or weights than")
+                    says="is not the mixture that")
         self.train_on(both, "mixed-ranks", *RANDOM, "--max-iters", "12", ranks=2)
         self.alike("mixed", "mixed-ranks")
 

@@ -1,6 +1,6 @@
 /* --fit: how sizes are read, and that what it chooses fits, keeps the batch, and prefers what costs least. */
 #include "runtime/gemm/gemm.h"
-#include "src/training/fit.h"
+#include "src/training/trainer.h"
 #include "tests/support/small_model.h"
 #include "tests/support/test.h"
 #include <stdio.h>
