@@ -271,19 +271,16 @@ ROW_KERNEL void gates_backward(__global const act_t *v_all, __global const act_t
  *   d_x_i = d_x'_i + (d_v_i - v_i mean of d_v_i v_i) / sqrt(mean of x_i^2 + NORM_EPSILON)
  *   d_v_i = gate_i (1 + gain_i) d_u / S + d_packed_v_i
  *
- * where d_packed_v [N, S, C] comes through y. Without `adds` (at the top) there is no d_x'. With `joins` it also
- * computes what gates_leave_backward would of the sublayer before, whose s and output are post and output. */
+ * where d_packed_v [N, S, C] comes through y. Without `adds` (at the top) there is no d_x'. */
 ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global const float *squares,
                                        __global const act_t *logits, __global const act_t *d_packed_v,
                                        __global const act_t *d_u, __global const float *parameters, ulong gain_from,
-                                       int adds, __global act_t *d_streams, int joins, __global const float *post,
-                                       __global const act_t *output, __global act_t *d_output,
-                                       __global float *d_post) {
+                                       int adds, __global act_t *d_streams) {
     GROUP_SUMS_SCRATCH(scratch, STREAMS);
     const size_t token = get_group_id(0), row = token * ROW_LENGTH;
     __global const float *gain = parameters + gain_from;
     vec_t d_v[STREAM_SLOTS], product[STREAMS];
-    float mean[STREAMS], scale[STREAMS], weight[STREAMS];
+    float mean[STREAMS], scale[STREAMS];
     CLEAR(vec_t, product, STREAMS);
     UNUSED_POINTER(gain);
     LANE_STEPS(slot, c, CHANNELS) {
@@ -300,14 +297,8 @@ ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global con
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
         mean[i] = GROUP_TOTAL(totals, scratch, i) / CHANNELS;
         scale[i] = INVERSE(squares[token * STREAMS + i]);
-        weight[i] = joins ? post[token * STREAMS + i] : 0.0f;
-        product[i] = (vec_t)(0.0f);
     }
     LANE_STEPS(slot, c, CHANNELS) {
-        vec_t d_o = (vec_t)(0.0f), o = (vec_t)(0.0f);
-        if (joins) {
-            o = ACT_LOAD(output + token * CHANNELS + c);
-        }
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
             const int k = i * CHANNELS + c;
             vec_t d_x = scale[i] * (d_v[AT(i, slot)] - mean[i] * ACT_LOAD(v_all + row + k));
@@ -315,17 +306,6 @@ ROW_KERNEL void gates_streams_backward(__global const act_t *v_all, __global con
                 d_x += ACT_LOAD(d_streams + row + k);
             }
             ACT_STORE(d_x, d_streams + row + k);
-            d_x = ACT_ROUND(d_x);
-            d_o += weight[i] * d_x;
-            product[i] += d_x * o;
         }
-        if (joins) {
-            ACT_STORE(d_o, d_output + token * CHANNELS + c);
-        }
-    }
-    LANE_TOTALS(VEC_SUM, d_posts, product, STREAMS);
-    GROUP_SUMS(d_posts, STREAMS, scratch);
-    if (joins) {
-        GROUP_STORE_TOTALS(d_post + token * STREAMS, d_posts, STREAMS, scratch);
     }
 }

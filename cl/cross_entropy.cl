@@ -5,11 +5,9 @@
  *          or with CAPPED 2  l = s x / sqrt(x^2 + s^2), whose slope is (1 - (l / s)^2)^(3/2)
  *
  * A row is long and its lanes are many, see operations/ends.c. On a GPU a lane keeps the highest logit that it has
- * met and the sum of exponentials relative to that, so that a row is read once for the loss. For the gradient it is
- * read again, unless that is stored in 16 bits and the row is short enough for KEEPS: then the lanes keep their
- * logits in registers, as distances from the target's in steps of 1/2048, which is less than the gradient's own
- * rounding. Those reach to 16; rows whose highest logit is farther from the target's are read again. On a CPU,
- * where a row stays in a cache and exponentials are what takes time, the highest one is looked for first.
+ * met and the sum of exponentials relative to that, so that a row is read once for the loss, and once more for the
+ * gradient. On a CPU, where a row stays in a cache and exponentials are what takes time, the highest one is looked
+ * for first.
  *
  * Build constants: VOCABULARY (V), LANES of its own, CAPPED, SOFTCAP.
  */
@@ -41,36 +39,8 @@
 #define EACH_OTHER                                                                                                 \
     for (int end = LANE, v; v = end < ahead ? end : end - ahead + behind, v < VOCABULARY; end += LANES)
 
-/* Vectors of a row that a lane has, at most. */
-#define LOSS_SLOTS ((VOCABULARY / VEC + LANES - 1) / LANES)
-#define KEEPS      (LANES > 1 && ACT && VEC == 4 && LOSS_SLOTS <= 32)
-#define KEPT_SLOTS (KEEPS ? LOSS_SLOTS : 1)
-#define KEPT_REACH 15.9f
-#if KEEPS
-#define KEPT_STEPS(slot, v)                                                                                        \
-    UNROLL_LANES(LOSS_SLOTS)                                                                                       \
-    for (int slot = 0, v = ahead + LANE * VEC; slot < LOSS_SLOTS; slot++, v += LANES * VEC)                        \
-        if (v < behind)
-#define KEPT_STEP 2048.0f
-
-/* Of distances; those beyond the reach have no exponential to speak of. */
-static inline float4 kept_exponentials(uint2 kept, float offset) {
-    const float4 distance = convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP);
-    return select(exp(distance + offset), (float4)(0.0f), distance <= -16.0f);
-}
-
-static inline float4 kept_logits(uint2 kept, float reference) {
-    return convert_float4(as_short4(kept)) * (1.0f / KEPT_STEP) + reference;
-}
-#define KEEP(to, distance) ((to) = as_uint2(convert_short4_sat_rte((distance) * KEPT_STEP)))
-#else
-#define KEPT_STEPS(slot, v) EACH_VECTOR
-#define KEEP(to, distance)
-#endif
-
-/* log sum_v exp(l_v). Where KEEPS, distances from `reference` are kept, and whether they may be used. */
-INLINED float log_sum_of(__global const float *row, int ahead, int behind, float reference, uint2 kept[KEPT_SLOTS],
-                         bool *is_kept, __local float *scratch) {
+/* log sum_v exp(l_v) */
+INLINED float log_sum_of(__global const float *row, int ahead, int behind, __local float *scratch) {
 #if LANES == 1
     vec_t high = (vec_t)(-INFINITY), sums = (vec_t)(0.0f);
     float highest = -INFINITY, sum = 0.0f;
@@ -91,9 +61,8 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, float
 #else
     vec_t sums = (vec_t)(0.0f);
     float highest = -FLT_MAX; /* not infinite, from which an infinite logit's distance would be no number */
-    KEPT_STEPS(slot, v) {
+    EACH_VECTOR {
         const vec_t x = CAP(ROW_LOAD(row + v));
-        KEEP(kept[slot], x - reference);
         const float next = fmax(highest, VEC_HIGHEST(x));
         sums = sums * exp(highest - next) + exp(x - next);
         highest = next;
@@ -105,7 +74,6 @@ INLINED float log_sum_of(__global const float *row, int ahead, int behind, float
         highest = next;
     }
     const float of_all = GROUP_MAX(highest, scratch);
-    *is_kept = KEEPS && of_all - reference < KEPT_REACH; /* not if either is no number */
     return of_all + log(GROUP_SUM(sum * exp(highest - of_all), scratch));
 #endif
 }
@@ -121,9 +89,7 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     __global act_t *d_row = d_logits + get_group_id(0) * (size_t)VOCABULARY;
     const int target = targets[first + get_group_id(0)];
     const float at_target = target < 0 ? 0.0f : CAP(row[target]);
-    uint2 kept[KEPT_SLOTS];
-    bool is_kept = false;
-    const float log_sum = log_sum_of(row, ahead, behind, at_target, kept, &is_kept, scratch);
+    const float log_sum = log_sum_of(row, ahead, behind, scratch);
     if (LANE == 0) {
         losses[first + get_group_id(0)] = target < 0 ? 0.0f : log_sum - at_target;
     }
@@ -132,19 +98,9 @@ ROW_KERNEL void cross_entropy(__global const float *logits, __global const int *
     }
     GROUP_BARRIER(); /* every lane has read the target's logit before any lane overwrites it */
     const float factor = target < 0 ? 0.0f : scale;
-#if KEEPS
-    if (is_kept) {
-        KEPT_STEPS(slot, v) {
-            const vec_t d = factor * kept_exponentials(kept[slot], at_target - log_sum);
-            ROW_STORE(SLOPED(d, kept_logits(kept[slot], at_target)), d_row + v);
-        }
-    } else
-#endif
-    {
-        EACH_VECTOR {
-            const vec_t x = CAP(ROW_LOAD(row + v));
-            ROW_STORE(SLOPED(factor * exp(x - log_sum), x), d_row + v);
-        }
+    EACH_VECTOR {
+        const vec_t x = CAP(ROW_LOAD(row + v));
+        ROW_STORE(SLOPED(factor * exp(x - log_sum), x), d_row + v);
     }
     EACH_OTHER {
         const float x = CAP(row[v]);

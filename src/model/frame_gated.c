@@ -207,14 +207,7 @@ static void top(struct gpt *gpt) {
 
 /* ---- backward */
 
-/* With recompute what the last branch of a layer wrote is not there while the layer above it runs. */
-static bool joins(const struct gpt *gpt, const struct sublayer *before) {
-    const bool crosses = before->index % BRANCHES == BRANCHES - 1 && before[1].branch;
-    return !(gpt->options.recompute && crosses);
-}
-
-/* d_u [N, C] and scratch.d_streams of the next sublayer -> scratch.d_streams, and all of leave_backward of the
- * sublayer before. */
+/* d_u [N, C] and scratch.d_streams of the next sublayer -> scratch.d_streams */
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_u) {
     struct operations *operations = &gpt->operations;
     const struct gated_state *state = state_of(gpt);
@@ -222,7 +215,7 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
     const struct matrix in = packed_in(gpt, sublayer), up = packed_up(gpt, sublayer);
     const struct buffer *gradients = gpt->parameters.gradients;
     const size_t tokens = gpt_tokens(gpt), rank = (size_t)gates_rank(&operations->shape);
-    const bool is_top = !sublayer->branch, joined = sublayer->index > 0 && joins(gpt, sublayer - 1);
+    const bool is_top = !sublayer->branch;
     gates_backward(operations, tokens, values, d_u, state->d_gates,
                    (struct span){gradients, sublayer->at->rms_gain}, gpt->parameters.accumulate);
     /* logits = hidden up */
@@ -239,14 +232,7 @@ static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, cons
                            matrix_of(state->d_packed, (size_t)sublayer->index * in.rows * in.columns, in.rows,
                                      in.columns),
                            false);
-    gates_streams_backward(operations, tokens, values,
-                           &(struct gate_gradients){.d_packed = state->d_gates,
-                                                    .d_u = d_u,
-                                                    .d_streams = gpt->scratch.d_streams,
-                                                    .is_top = is_top,
-                                                    .before = joined ? values_of(gpt, sublayer - 1) : NULL,
-                                                    .d_output = gpt->scratch.d_output,
-                                                    .d_post = state->d_post});
+    gates_streams_backward(operations, tokens, values, state->d_gates, d_u, gpt->scratch.d_streams, is_top);
 }
 
 static void unpack(struct gpt *gpt, size_t first, size_t count) {
@@ -264,11 +250,8 @@ static void top_backward(struct gpt *gpt) {
 }
 
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct gate_values *values = values_of(gpt, sublayer);
-    if (!joins(gpt, sublayer)) {
-        gates_leave_backward(&gpt->operations, gpt_tokens(gpt), values, gpt->scratch.d_streams,
-                             gpt->scratch.d_output, state_of(gpt)->d_post);
-    }
+    gates_leave_backward(&gpt->operations, gpt_tokens(gpt), values_of(gpt, sublayer), gpt->scratch.d_streams,
+                         gpt->scratch.d_output, state_of(gpt)->d_post);
     return gpt->scratch.d_output;
 }
 

@@ -68,21 +68,14 @@ void gates_leave_backward(struct operations *operations, size_t tokens, const st
 }
 
 void gates_streams_backward(struct operations *operations, size_t tokens, const struct gate_values *values,
-                            const struct gate_gradients *gradients) {
+                            const struct buffer *d_packed, const struct buffer *d_u, const struct buffer *d_streams,
+                            bool is_top) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
-    const struct gate_values *before = gradients->before;
-    const bool joins = before != NULL; /* else these are not touched: */
-    const struct buffer *post = joins ? before->post : values->squares;
-    const struct buffer *output = joins ? before->output : gradients->d_u;
-    const struct buffer *d_output = joins ? gradients->d_output : gradients->d_streams;
-    const struct buffer *d_post = joins ? gradients->d_post : values->squares;
     RUN_ROWS(gates_streams_backward, tokens, ARG_IN(values->streams, sizes.streams),
              ARG_IN(values->squares, sizes.squares), ARG_IN(values->logits, sizes.streams),
-             ARG_IN(gradients->d_packed, sizes.streams), ARG_IN(gradients->d_u, sizes.channels),
-             ARG_SPAN_IN(values->gain, gains(operations)), ARG_I32(!gradients->is_top),
-             ARG_MEMORY_(gradients->d_streams, 0, sizes.streams, !gradients->is_top, 1), ARG_I32(joins),
-             ARG_IN(post, joins ? sizes.squares : 0), ARG_IN(output, joins ? sizes.channels : 0),
-             ARG_OUT(d_output, joins ? sizes.channels : 0), ARG_OUT(d_post, joins ? sizes.squares : 0));
+             ARG_IN(d_packed, sizes.streams), ARG_IN(d_u, sizes.channels),
+             ARG_SPAN_IN(values->gain, gains(operations)), ARG_I32(!is_top),
+             ARG_MEMORY_(d_streams, 0, sizes.streams, !is_top, 1));
 }
 
 /* ---- hidden and s */

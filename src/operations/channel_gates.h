@@ -76,17 +76,8 @@ void gates_leave(struct operations *operations, size_t tokens, const struct gate
 void gates_leave_backward(struct operations *operations, size_t tokens, const struct gate_values *values,
                           const struct buffer *d_next, const struct buffer *d_output, const struct buffer *d_post);
 
-/* What gates_streams_backward reads and writes. */
-struct gate_gradients {
-    const struct buffer *d_packed; /* [N, S, C], of the normalised streams, as it comes through y: a GEMM of d_y */
-    const struct buffer *d_u;      /* [N, C] */
-    const struct buffer
-        *d_streams; /* [N, S, C]: gradient of the streams after the branch in, of those before out */
-    bool is_top;    /* nothing comes in */
-    const struct gate_values *before; /* the sublayer before, of which it does what gates_leave_backward would, */
-    const struct buffer *d_output;    /* and writes these; NULL: it does not */
-    const struct buffer *d_post;
-};
-
+/* d_u [N, C] and d_packed [N, S, C], the gradient of the normalised streams that comes through y (a GEMM of d_y) ->
+ * d_streams [N, S, C]: the gradient of the streams after the branch, unless is_top, becomes that of those before */
 void gates_streams_backward(struct operations *operations, size_t tokens, const struct gate_values *values,
-                            const struct gate_gradients *gradients);
+                            const struct buffer *d_packed, const struct buffer *d_u, const struct buffer *d_streams,
+                            bool is_top);

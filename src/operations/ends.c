@@ -172,7 +172,7 @@ void cross_entropy(struct operations *operations, size_t first, size_t rows, con
                    const struct buffer *losses) {
     const size_t count = rows * (size_t)operations->shape.vocabulary;
     struct kernel_argument in = ARG_IN(logits, count);
-    in.reads = d_logits && !operations->policy.loss_keeps_row ? 2 : 1; /* rows are longer than caches are large */
+    in.reads = d_logits ? 2 : 1; /* rows are longer than caches are large */
     KERNEL_RUN(operations->compute, &operations->kernels->cross_entropy, rows, operations->policy.loss_lanes, in,
                ARG_IN(targets, rows), ARG_U64(first), ARG_F32(scale), ARG_I32(d_logits != NULL),
                ARG_OUT(d_logits ? d_logits : logits, d_logits ? count : 0), ARG_OUT(losses, rows));

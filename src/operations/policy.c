@@ -132,7 +132,6 @@ struct policy policy_make(const struct compute *compute, const struct operation_
     const struct residual_sizes sizes = residual_sizes(shape->residual, shape->streams, &shape->settings);
     const size_t lanes = compute->lanes;
     const size_t norm_length = (size_t)(shape->streams * shape->channels) / sizes.norm_groups;
-    const size_t loss = loss_lanes(compute);
     return (struct policy){
         .vector = vector,
         .linear_vector = linear_vector(compute, shape),
@@ -142,12 +141,10 @@ struct policy policy_make(const struct compute *compute, const struct operation_
         .any_vector = lanes == 1 ? compute->vector : 1,
         .item_group = gpu ? 64 : 1,
         .map_lanes = size_smaller(lanes, 32),
-        .loss_lanes = loss,
+        .loss_lanes = loss_lanes(compute),
         .row_chunks = row_chunks(compute),
         .square_chunks = 4 * row_chunks(compute),
         .map_chunks = map_chunks(compute, sizes.theta, size_smaller(lanes, 32)),
-        .loss_keeps_row =
-            loss > 1 && shape->type != ELEMENT_FP32 && vector == 4 && (size_t)shape->vocabulary / 4 <= 32 * loss,
         .projection_rows = gpu ? 4 : 8, /* as many as a CPU's caches like; on a GPU their sums are registers */
         .projection_vectors = projection_vectors(compute, norm_length / vector),
         .projection_columns = native ? 96 : 0,
@@ -183,7 +180,6 @@ void policy_print(FILE *file, const struct policy *policy) {
         {"chunks of rows whose sums are added", policy->row_chunks},
         {"chunks of vectors whose squares are added", policy->square_chunks},
         {"chunks of tokens in the backward pass of maps to H", policy->map_chunks},
-        {"loss keeps a row in registers", policy->loss_keeps_row},
         {"rows in a work-group, of projections", policy->projection_rows},
         {"vectors in a work-item, of gradients of projections", policy->projection_vectors},
         {"projections at most without a GEMM", policy->projection_columns},

@@ -105,8 +105,6 @@ struct policy {
     size_t square_chunks; /* of vectors whose squares are summed */
     size_t map_chunks; /* of tokens in hc_map_backward, where each has a row of theta; whole groups of map_lanes */
 
-    bool loss_keeps_row; /* cross_entropy keeps a row in registers between loss and gradient (KEEPS) */
-
     /* projections */
     size_t projection_rows;           /* rows of the streams in a work-group of projections_multiply */
     size_t projection_vectors;        /* vectors side by side in a work-item of projections_gradient */

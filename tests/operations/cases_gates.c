@@ -3,7 +3,7 @@
 #include "tests/operations/operation_bench.h"
 
 /* What a case's `variation` changes. */
-enum { ALONE, JOINED, AT_TOP };
+enum { ALONE, AT_TOP };
 
 static size_t row_length(const struct bench *bench) {
     return bench->streams * bench->channels;
@@ -144,22 +144,17 @@ OPERATION(hidden, "gate hidden", "channel_gates.cl", hidden_describe, .reference
           .forward = run_hidden_forward, .backward = run_hidden_backward);
 
 /* ---- the streams around a branch: x -> v and u, x' and its v. The cotangent of v stands for what comes back
- * through y. With JOINED x is itself a sum of streams and of a branch before; AT_TOP there is no branch behind. */
+ * through y. AT_TOP there is no branch behind. */
 
 static void gates_describe(struct bench *bench) {
     const size_t n = bench->token_count, c = bench->channels, s = bench->streams;
-    const int variation = bench->shape.variation;
     bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
     bench_activation(bench_input(bench, "logits", n * s * c, 0.1, 1.0));
     describe_gain(bench, true);
-    if (variation == JOINED) {
-        bench_activation(bench_input(bench, "before", n * c, 0.0, 1.0));
-        bench_input(bench, "post_before", n * s, 1.0, 0.3);
-    }
-    bench_activation(bench_output(bench, "normed", n * s * c))->roundings += variation == JOINED; /* of x */
-    bench_activation(bench_output(bench, "u", n * c))->roundings = 3 + (variation == JOINED);
+    bench_activation(bench_output(bench, "normed", n * s * c));
+    bench_activation(bench_output(bench, "u", n * c))->roundings = 3;
     bench_activation(bench_byproduct(bench, "gates", n * s * c));
-    if (variation != AT_TOP) {
+    if (bench->shape.variation != AT_TOP) {
         bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
         bench_input(bench, "post", n * s, 1.0, 0.3);
         bench_activation(bench_output(bench, "mixed", n * s * c))->implied = true;
@@ -168,20 +163,11 @@ static void gates_describe(struct bench *bench) {
     }
 }
 
-/* x [S, C] of a token */
-static double x_at(const struct bench *bench, size_t token, size_t i, size_t channel) {
-    const double *before = bench_values_or_null(bench, "before"),
-                 *post = bench_values_or_null(bench, "post_before");
-    const size_t row = token * bench->streams + i;
-    return bench_values(bench, "streams")[row * bench->channels + channel] +
-           (before ? post[row] * before[token * bench->channels + channel] : 0.0);
-}
-
 static double square_of(const struct bench *bench, size_t row) {
+    const double *x = bench_values(bench, "streams") + row * bench->channels;
     double sum = 0.0;
     for (size_t channel = 0; channel < bench->channels; channel++) {
-        const double x = x_at(bench, row / bench->streams, row % bench->streams, channel);
-        sum += x * x;
+        sum += x[channel] * x[channel];
     }
     return sum;
 }
@@ -193,7 +179,7 @@ static void stream_reference(struct bench *bench, size_t row) {
     const double epsilon = bench->operations->shape.norm_eps, square = square_of(bench, row);
     double sum = 0.0;
     for (size_t k = 0; k < c; k++) {
-        const double x = x_at(bench, token, row % bench->streams, k);
+        const double x = bench_values(bench, "streams")[row * c + k];
         bench_values(bench, "normed")[row * c + k] = x / sqrt(square / (double)c + epsilon);
         if (branch) {
             const double mixed = x + post[row] * branch[token * c + k];
@@ -228,19 +214,14 @@ static void gates_reference(struct bench *bench) {
 
 /* x, which gates_begin replaces by v, and the sums of its squares. */
 static const struct buffer *upload_x(struct bench *bench) {
-    const size_t c = bench->channels, rows = bench->token_count * bench->streams;
+    const size_t rows = bench->token_count * bench->streams;
     const struct buffer *squares = bench_scratch(bench, rows);
-    double *x = calloc(rows * c, sizeof *x), *sums = calloc(rows, sizeof *sums);
+    double *sums = calloc(rows, sizeof *sums);
     for (size_t row = 0; row < rows; row++) {
         sums[row] = square_of(bench, row);
-        for (size_t k = 0; k < c; k++) {
-            x[row * c + k] = x_at(bench, row / bench->streams, row % bench->streams, k);
-        }
     }
-    struct compute *compute = bench->operations->compute;
-    bench_try(bench, bench_upload(compute, bench_buffer(bench, "normed"), 0, x, rows * c) ||
-                         bench_upload(compute, squares, 0, sums, rows));
-    free(x);
+    bench_copy_all(bench, bench_buffer(bench, "streams"), bench_buffer(bench, "normed"), rows * bench->channels);
+    bench_try(bench, bench_upload(bench->operations->compute, squares, 0, sums, rows));
     free(sums);
     return squares;
 }
@@ -271,9 +252,7 @@ static void run_gates_forward(struct bench *bench) {
 static void run_gates_backward(struct bench *bench) {
     const size_t n = bench->token_count, elements = n * row_length(bench);
     const struct gate_values values = values_of(bench);
-    const bool is_top = bench->shape.variation == AT_TOP, joined = bench->shape.variation == JOINED;
-    const struct gate_values before = {.post = joined ? bench_buffer(bench, "post_before") : NULL,
-                                       .output = joined ? bench_buffer(bench, "before") : NULL};
+    const bool is_top = bench->shape.variation == AT_TOP;
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     if (!is_top) {
         bench_copy_all(bench, bench_derivative(bench, "mixed"), d_streams, elements);
@@ -282,15 +261,8 @@ static void run_gates_backward(struct bench *bench) {
     }
     gates_backward(bench->operations, n, &values, bench_derivative(bench, "u"), bench_derivative(bench, "logits"),
                    case_gradients(bench, "gain"), bench->accumulate);
-    gates_streams_backward(bench->operations, n, &values,
-                           &(struct gate_gradients){.d_packed = bench_derivative(bench, "normed"),
-                                                    .d_u = bench_derivative(bench, "u"),
-                                                    .d_streams = d_streams,
-                                                    .is_top = is_top,
-                                                    .before = joined ? &before : NULL,
-                                                    .d_output = joined ? bench_derivative(bench, "before") : NULL,
-                                                    .d_post =
-                                                        joined ? bench_derivative(bench, "post_before") : NULL});
+    gates_streams_backward(bench->operations, n, &values, bench_derivative(bench, "normed"),
+                           bench_derivative(bench, "u"), d_streams, is_top);
 }
 
 OPERATION(gates, "gates", "channel_gates.cl", gates_describe, .reference = gates_reference,
@@ -307,16 +279,14 @@ const struct operation_case cases_gates[] = {
     TINY(hidden, "S=4 rank 2", 1, 2, GATED(4, 2)),
     TINY(hidden, "S=4 rank 2, top", 1, 2, GATED(4, 2), .variation = AT_TOP),
     TINY(gates, "S=4 rank 2", 2, 3, GATED(4, 2)),
-    TINY(gates, "S=4 rank 2, joined", 2, 3, GATED(4, 2), .variation = JOINED),
     TINY(gates, "S=4 rank 2, top", 2, 3, GATED(4, 2), .variation = AT_TOP),
-    TINY(gates, "S=4 rank 2, no gain, joined", 2, 3, GATED(4, 2), .gainless = true, .variation = JOINED),
+    TINY(gates, "S=4 rank 2, no gain", 2, 3, GATED(4, 2), .gainless = true),
     CASE(matrices, "S=3 C=20 rank 17", .channels = 20, GATED(3, 17)),
     CASE(matrices, "S=2 C=64", .channels = 64, GATED(2, 0)),
     CASE(hidden, "S=8 rank 33", .batch = 2, .sequence = 40, GATED(8, 33)),
-    CASE(gates, "S=2 C=5, joined", .channels = 5, GATED(2, 0), .variation = JOINED),
+    CASE(gates, "S=2 C=5", .channels = 5, GATED(2, 0)),
     CASE(gates, "S=4 C=768", .channels = 768, .sequence = 2, GATED(4, 0)),
-    CASE(gates, "S=4, more tokens than chunks, joined", .batch = 2, .sequence = 20, GATED(4, 0),
-         .variation = JOINED),
-    CASE(gates, "S=8 C=20, epsilon 0.1, joined", .channels = 20, .norm_eps = 0.1, GATED(8, 3), .variation = JOINED),
+    CASE(gates, "S=4, more tokens than chunks", .batch = 2, .sequence = 20, GATED(4, 0)),
+    CASE(gates, "S=8 C=20, epsilon 0.1", .channels = 20, .norm_eps = 0.1, GATED(8, 3)),
     {.test = NULL},
 };
