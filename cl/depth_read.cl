@@ -19,12 +19,6 @@
  */
 #include "norm.cl"
 
-/* States whose sums over the lanes are made together: fewer barriers, and more registers. */
-#if LANES == 1 || SLOTS(CHANNELS) * VEC > 16
-#define TOGETHER 1
-#else
-#define TOGETHER 2
-#endif
 #define SHARE SLOTS(CHANNELS) /* vectors of a state that a work-item has */
 
 /* w at channels c .. c+VEC-1; leaves are the gain, if there is one, and the query */
@@ -85,7 +79,7 @@ ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t 
     const size_t token = get_group_id(0), at = token * CHANNELS, slot_size = tokens * CHANNELS;
     __global const float *leaves = parameters + leaves_at;
     __global float *a = weights + token * (others + 1);
-    vec_t u[SHARE], x[TOGETHER * SHARE];
+    vec_t u[SHARE], x[SHARE];
     take_newest(before, states + max(before, 0) * slot_size + at, output + at, written + newest * slot_size + at,
                 u);
     const float2 own = score_state(u, leaves, scratch);
@@ -94,39 +88,24 @@ ROW_KERNEL void depth_read_forward(__global const act_t *states, __global act_t 
         a[others] = own.y;
     }
     float highest = own.y, total = 1.0f; /* of exp(score - highest) */
-    for (int first = 0; first < others; first += TOGETHER) {
-        float scores[TOGETHER], most = highest;
-        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-            __global const act_t *state = states + min(first + k, others - 1) * apart * slot_size + at;
-            vec_t product = (vec_t)(0.0f);
-            LANE_STEPS(slot, c, CHANNELS) {
-                x[k * SHARE + slot] = ACT_LOAD(state + c);
-                product += x[k * SHARE + slot] * score_weight(leaves, c);
-            }
-            scores[k] = VEC_SUM(product);
+    for (int s = 0; s < others; s++) {
+        __global const act_t *state = states + s * apart * slot_size + at;
+        vec_t product = (vec_t)(0.0f);
+        LANE_STEPS(slot, c, CHANNELS) {
+            x[slot] = ACT_LOAD(state + c);
+            product += x[slot] * score_weight(leaves, c);
         }
-        GROUP_SUMS(scores, TOGETHER, scratch);
-        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-            const int s = min(first + k, others - 1);
-            const float score = scales[s * apart * tokens + token] * GROUP_TOTAL(scores, scratch, k);
-            scores[k] = first + k < others ? score : -INFINITY;
-            most = fmax(most, scores[k]);
-            if (LANE == 0) {
-                a[s] = score;
-            }
+        const float score = scales[s * apart * tokens + token] * GROUP_SUM(VEC_SUM(product), scratch);
+        if (LANE == 0) {
+            a[s] = score;
         }
-        const float kept = exp(highest - most);
+        const float most = fmax(highest, score), kept = exp(highest - most), share = exp(score - most);
         highest = most;
         total *= kept;
-        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-            scores[k] = exp(scores[k] - most);
-            total += scores[k];
-        }
+        total += share;
         LANE_STEPS(slot, c, CHANNELS) {
             vec_t sum = kept * u[slot];
-            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-                sum += scores[k] * x[k * SHARE + slot];
-            }
+            sum += share * x[slot];
             u[slot] = sum;
         }
     }
@@ -194,10 +173,10 @@ ROW_KERNEL void depth_read_backward(__global const act_t *states, ulong tokens, 
                                     __global const float *weights, __global const float *statistics,
                                     __global const act_t *d_normed, __global act_t *d_states,
                                     __global act_t *d_output, __global float *partials) {
-    GROUP_SUMS_SCRATCH(scratch, 2 * TOGETHER);
+    GROUP_SUMS_SCRATCH(scratch, 2);
     const size_t slot_size = tokens * CHANNELS;
     __global const float *leaves = parameters + leaves_at;
-    vec_t d_gain[SHARE], d_bias[SHARE], d_w[SHARE], d_u[SHARE], x[TOGETHER * SHARE];
+    vec_t d_gain[SHARE], d_bias[SHARE], d_w[SHARE], d_u[SHARE], x[SHARE];
     CLEAR(vec_t, d_gain, SHARE);
     CLEAR(vec_t, d_bias, SHARE);
     CLEAR(vec_t, d_w, SHARE);
@@ -205,45 +184,32 @@ ROW_KERNEL void depth_read_backward(__global const act_t *states, ulong tokens, 
         const size_t at = token * CHANNELS;
         const float mean_product = input_gradient(mixed + at, d_normed + at, statistics + 2 * token,
                                                   parameters + gain_at, d_u, d_gain, d_bias, scratch);
-        for (int first = 0; first < count; first += TOGETHER) {
-            float sums[2 * TOGETHER];
-            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-                const int s = min(first + k, count - 1);
-                __global const act_t *state = states + min(s * apart, newest) * slot_size + at;
-                vec_t product = (vec_t)(0.0f), score = (vec_t)(0.0f);
-                LANE_STEPS(slot, c, CHANNELS) {
-                    x[k * SHARE + slot] = ACT_LOAD(state + c);
-                    product += x[k * SHARE + slot] * d_u[slot];
-                    score += x[k * SHARE + slot] * score_weight(leaves, c);
-                }
-                sums[2 * k] = VEC_SUM(product);
-                sums[2 * k + 1] = VEC_SUM(score);
+        for (int s = 0; s < count; s++) {
+            const size_t from = min(s * apart, newest);
+            vec_t products[2] = {(vec_t)(0.0f), (vec_t)(0.0f)};
+            LANE_STEPS(slot, c, CHANNELS) {
+                x[slot] = ACT_LOAD(states + from * slot_size + at + c);
+                products[0] += x[slot] * d_u[slot];
+                products[1] += x[slot] * score_weight(leaves, c);
             }
-            GROUP_SUMS(sums, 2 * TOGETHER, scratch);
-            UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-                const int s = first + k;
-                if (s < count) {
-                    const float a = weights[token * count + s];
-                    const float scale = scales[min(s * apart, newest) * tokens + token];
-                    const float product = GROUP_TOTAL(sums, scratch, 2 * k);
-                    const float e = count > 1 ? a * (product - mean_product) * scale : 0.0f;
-                    const float along = -e * scale * scale / CHANNELS * GROUP_TOTAL(sums, scratch, 2 * k + 1);
-                    __global act_t *d_state = d_states + s * slot_size + at;
-                    const bool last = s == count - 1;
-                    LANE_STEPS(slot, c, CHANNELS) {
-                        const vec_t state = x[k * SHARE + slot];
-                        vec_t d = a * d_u[slot] + e * score_weight(leaves, c) + along * state;
-                        d_w[slot] += e * state;
-                        if (what & ADDS) {
-                            d += ACT_LOAD(d_state + c);
-                        }
-                        if (!last || (what & KEEPS_NEWEST)) {
-                            ACT_STORE(d, d_state + c);
-                        }
-                        if (last && (what & HAS_OUTPUT)) {
-                            ACT_STORE(d, d_output + at + c);
-                        }
-                    }
+            LANE_TOTALS(VEC_SUM, sums, products, 2);
+            GROUP_SUMS(sums, 2, scratch);
+            const float a = weights[token * count + s], scale = scales[from * tokens + token];
+            const float e = count > 1 ? a * (GROUP_TOTAL(sums, scratch, 0) - mean_product) * scale : 0.0f;
+            const float along = -e * scale * scale / CHANNELS * GROUP_TOTAL(sums, scratch, 1);
+            __global act_t *d_state = d_states + s * slot_size + at;
+            const bool last = s == count - 1;
+            LANE_STEPS(slot, c, CHANNELS) {
+                vec_t d = a * d_u[slot] + e * score_weight(leaves, c) + along * x[slot];
+                d_w[slot] += e * x[slot];
+                if (what & ADDS) {
+                    d += ACT_LOAD(d_state + c);
+                }
+                if (!last || (what & KEEPS_NEWEST)) {
+                    ACT_STORE(d, d_state + c);
+                }
+                if (last && (what & HAS_OUTPUT)) {
+                    ACT_STORE(d, d_output + at + c);
                 }
             }
         }

@@ -20,13 +20,6 @@
 
 #define SHARE SLOTS(CHANNELS) /* vectors of a state that a work-item has */
 
-/* States whose sums over the lanes are made together: fewer barriers, and more registers. */
-#if LANES == 1
-#define TOGETHER 1
-#else
-#define TOGETHER 2
-#endif
-
 /* ---- matrices */
 
 /* A matrix in the table: where it is among the weights, its rows and columns, where the packed one begins, and rows
@@ -157,7 +150,7 @@ ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, in
                                   __global const act_t *d_keys, __global const act_t *d_values,
                                   __global const act_t *d_stream, int adds, __global act_t *d_states,
                                   __global act_t *d_weights) {
-    GROUP_SUMS_SCRATCH(scratch, WAYS * TOGETHER);
+    GROUP_SUMS_SCRATCH(scratch, WAYS);
     const size_t token = get_group_id(0), at = token * CHANNELS, slot_size = tokens * CHANNELS;
     __global const float *a = weights + token * row;
     __global act_t *d_a = d_weights + token * row;
@@ -171,42 +164,31 @@ ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, in
 #endif
     }
     UNUSED_POINTERS(d_keys, d_values, d_stream);
-    for (int first = 0; first < count; first += TOGETHER) {
-        float sums[WAYS * TOGETHER];
-        UNROLL_LANES(TOGETHER) for (int k = 0; k < TOGETHER; k++) {
-            const int s = min(first + k, count - 1);
-            __global const act_t *state = states + s * slot_size + at;
-            __global act_t *d_state = d_states + s * slot_size + at;
-            float factors[WAYS];
-            vec_t products[WAYS];
-            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
-                factors[w] = a[w * count + s];
-                products[w] = (vec_t)(0.0f);
-            }
-            LANE_STEPS(slot, c, CHANNELS) {
-                const vec_t x = ACT_LOAD(state + c);
-                vec_t d = (vec_t)(0.0f);
-                UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
-                    products[w] += x * d_y[w * SHARE + slot];
-                    d += factors[w] * d_y[w * SHARE + slot];
-                }
-                if (first + k < count) {
-                    if (adds) {
-                        d += ACT_LOAD(d_state + c);
-                    }
-                    ACT_STORE(d, d_state + c);
-                }
-            }
-            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
-                sums[k * WAYS + w] = VEC_SUM(products[w]);
-            }
+    for (int s = 0; s < count; s++) {
+        __global const act_t *state = states + s * slot_size + at;
+        __global act_t *d_state = d_states + s * slot_size + at;
+        float factors[WAYS];
+        vec_t products[WAYS];
+        UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+            factors[w] = a[w * count + s];
+            products[w] = (vec_t)(0.0f);
         }
-        GROUP_SUMS(sums, WAYS * TOGETHER, scratch);
-        for (int i = LANE; i < WAYS * TOGETHER; i += LANES) {
-            const int s = first + i / WAYS;
-            if (s < count) {
-                ACT_STORE_SCALAR(GROUP_TOTAL(sums, scratch, i), d_a + i % WAYS * count + s);
+        LANE_STEPS(slot, c, CHANNELS) {
+            const vec_t x = ACT_LOAD(state + c);
+            vec_t d = (vec_t)(0.0f);
+            UNROLL_LANES(WAYS) for (int w = 0; w < WAYS; w++) {
+                products[w] += x * d_y[w * SHARE + slot];
+                d += factors[w] * d_y[w * SHARE + slot];
             }
+            if (adds) {
+                d += ACT_LOAD(d_state + c);
+            }
+            ACT_STORE(d, d_state + c);
+        }
+        LANE_TOTALS(VEC_SUM, sums, products, WAYS);
+        GROUP_SUMS(sums, WAYS, scratch);
+        for (int w = LANE; w < WAYS; w += LANES) {
+            ACT_STORE_SCALAR(GROUP_TOTAL(sums, scratch, w), d_a + w * count + s);
         }
     }
     for (int i = WAYS * count + LANE; i < row; i += LANES) {
