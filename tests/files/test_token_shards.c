@@ -1,10 +1,13 @@
-/* llm.c's token shards: what is read of them, what is refused, and that training on them gives the same bits as
- * training on one train.bin with the same tokens. Batches in sequence. */
+/* llm.c's token shards: what is read of them, and what is refused. tests/training/test_training_data.py trains on
+ * them. */
+#include "runtime/files/files.h"
 #include "runtime/files/token_shards.h"
 #include "runtime/system/random.h"
 #include "src/training/training_data.h"
-#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { TOKENS = 2000, VOCABULARY = 300, GPT2 = 20240520, LLAMA3 = 20240801 };
 
@@ -157,45 +160,4 @@ UNIT_TEST(test_more_shards_than_descriptors) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-#define TRAIN_ON(data) "--data-dir", scratch_path(data), "--max-iters", "4", "--eval-iters", "2"
-
-/* The same text in train.bin and val.bin, and in shards. */
-UNIT_TEST(test_the_same_bits_as_one_file) {
-    assert_done(CHILD_RUN(HC_PROGRAMS "/hc_prepare", "--out", scratch_path("prepared"), "--shards", "7000",
-                          scratch_path("text.txt")));
-    assert_done(TRAIN("of-shards", TRAIN_ON("prepared")));
-    assert_done(TRAIN("of-plain", TRAIN_ON("data")));
-    assert_same_metrics("of-shards", "of-plain");
-    assert_same_file("of-shards/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors");
-    assert_done(TRAIN("of-passes", "--data-dir", scratch_path("prepared"), "--train-batches", "sequential",
-                      "--batch-size", "64", "--max-iters", "40"));
-    assert_says("begins again with the first tokens of");
-    size_t bytes;
-    char *shard = scratch_text(scratch_path("prepared/corpus_train_000001.bin"), &bytes);
-    shard[TOKEN_SHARD_HEADER_BYTES] ^= 1; /* another token */
-    scratch_write("prepared/corpus_train_000001.bin", shard, bytes);
-    assert_failed(TRAIN("of-shards", TRAIN_ON("prepared"), "--init-from", "resume", "--max-iters", "6"), FAILED,
-                  "prepared/*train*.bin is not the file that");
-}
-
-#define SEQUENTIAL TRAIN_ON("data"), "--eval-interval", "2", "--train-batches", "sequential"
-
-UNIT_TEST(test_a_sequence_goes_on_where_it_stopped) {
-    assert_done(TRAIN("in-one", SEQUENTIAL));
-    size_t bytes;
-    free(scratch_read(scratch_path("data/train.bin"), &bytes));
-    const size_t tokens = bytes / 2, pass = (tokens - 1) / 64;
-    assert_says(scratch_format("batches  in sequence: %zu iterations read %zu of %zu "
-                               "tokens of train.bin\n",
-                               pass, 64 * pass, tokens));
-    assert_done(TRAIN("in-two", SEQUENTIAL, "--max-iters", "2"));
-    assert_done(TRAIN("in-two", SEQUENTIAL, "--init-from", "resume"));
-    assert_same_metrics("in-one", "in-two");
-    assert_same_checkpoint("in-one", "in-two", "ckpt-4");
-    assert_failed(TRAIN("too-large", SEQUENTIAL, "--gradient-accumulation-steps", "600"), FAILED,
-                  scratch_format("data/train.bin: no file has the 38400 tokens of an iteration and one more, which "
-                                 "train_batches = sequential takes from one file (the largest has %zu tokens)",
-                                 tokens));
-}
-
-UNIT_TEST_MAIN(corpus_begin, scratch_end)
+UNIT_TEST_MAIN(scratch_begin, scratch_end)

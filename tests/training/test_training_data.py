@@ -1,4 +1,4 @@
-"""Token files that move, change or become shorter under a run, and those of large vocabularies."""
+"""Token files that move, change or become shorter under a run, those of large vocabularies, and token shards."""
 import base64
 import os
 import random
@@ -142,6 +142,35 @@ class TrainingData(programs.Case):
         self.train_on("four", "of-four")
         self.same_metrics("of-two", "of-four")
         self.same_file("of-two/ckpt-4/model.safetensors", "of-four/ckpt-4/model.safetensors")
+
+    # ---- the same text in train.bin and val.bin, and in llm.c's token shards; batches in sequence
+
+    def test_shards_give_the_same_bits_as_one_file(self):
+        self.call("hc_prepare", "--out", "@prepared", "--shards", "7000", "@text.txt")
+        self.train_on("prepared", "of-parts")
+        self.train_on("data", "of-plain")
+        self.same_metrics("of-parts", "of-plain")
+        self.same_file("of-parts/ckpt-4/model.safetensors", "of-plain/ckpt-4/model.safetensors")
+        self.train("of-passes", "--data-dir", "@prepared", "--train-batches", "sequential", "--batch-size", "64", "--max-iters", "40",
+                   says="begins again with the first tokens of")
+        shard = bytearray(self.path("prepared/corpus_train_000001.bin").read_bytes())
+        shard[1024] ^= 1  # the first token behind the header
+        self.put("prepared/corpus_train_000001.bin", shard)
+        self.train_on("prepared", "of-parts", "--init-from", "resume", "--max-iters", "6", status=FAILED,
+                      says="prepared/*train*.bin is not the file that")
+
+    def test_sequence_goes_on_where_it_stopped(self):
+        words = ("--eval-interval", "2", "--train-batches", "sequential")
+        tokens = self.path("data/train.bin").stat().st_size // 2
+        passes = (tokens - 1) // 64
+        self.train_on("data", "in-one", *words,
+                      says=f"batches  in sequence: {passes} iterations read {64 * passes} of {tokens} tokens of train.bin\n")
+        self.train_on("data", "in-two", *words, "--max-iters", "2")
+        self.train_on("data", "in-two", *words, "--init-from", "resume")
+        self.same_run("in-one", "in-two", "ckpt-4")
+        self.train_on("data", "too-large", *words, "--gradient-accumulation-steps", "600", status=FAILED,
+                      says="data/train.bin: no file has the 38400 tokens of an iteration and one more, which train_batches = sequential takes "
+                           f"from one file (the largest has {tokens} tokens)")
 
     def test_wrong_files(self):
         self.make_data("wrong", 4, 70000)
