@@ -241,6 +241,10 @@ def try_norm_and_activation(tree):
         assert losses[-1] < losses[0] and losses != known, losses
         tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
         shutil.rmtree(os.path.join(tree.scratch, word))
+    os.mkdir(os.path.join(tree.scratch, "plain"))
+    with open(os.path.join(tree.scratch, "plain/config.json"), "w", encoding="utf-8") as file:
+        json.dump({"residual": "rc", "n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 9, "block_size": 8, "activation": "mock_silu"}, file)
+    expect(tree.program("hc_export", "--checkpoint", "plain", "--out", "none", status=1), "which Hugging Face's gpt2 cannot compute")
 
 
 def try_programs(tree):
