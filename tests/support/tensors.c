@@ -72,25 +72,8 @@ double tensors_largest_difference(const float *a, const float *b, size_t count) 
     return largest;
 }
 
-static struct tensor_info describe(const char *name, const struct tensors_ids *ids) {
-    struct tensor_info info = {.name = strdup(name), .type = TENSOR_I32, .rank = ids->rank, .elements = 1};
-    for (unsigned i = 0; i < ids->rank; i++) {
-        info.shape[i] = ids->shape[i];
-        info.elements *= ids->shape[i];
-    }
-    return info;
-}
-
 int tensors_take(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
     const float *const *all = context;
     memcpy(values, all[tensor] + first, count * sizeof *values);
     return 0;
-}
-
-void tensors_write_batch(const char *path, struct tensors_ids x, struct tensors_ids y) {
-    struct tensor_info infos[2] = {describe("x", &x), describe("y", &y)};
-    const void *values[] = {x.values, y.values};
-    check(safetensors_write(path, infos, 2, tensors_take, values));
-    free(infos[0].name);
-    free(infos[1].name);
 }

@@ -19,11 +19,3 @@ double tensors_largest_difference(const float *a, const float *b, size_t count);
 
 /* For safetensors_write: the tensors' elements are in memory, and context is an array of pointers to them. */
 int tensors_take(void *context, size_t tensor, uint64_t first, uint64_t count, float *values);
-
-/* Writes x and y, I32 of this shape, to "<folder>/<name>"; y_shape may differ for tests of bad input. */
-struct tensors_ids {
-    unsigned rank;
-    uint64_t shape[4];
-    const int32_t *values;
-};
-void tensors_write_batch(const char *path, struct tensors_ids x, struct tensors_ids y);
