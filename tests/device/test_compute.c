@@ -206,8 +206,7 @@ UNIT_TEST(test_ranges) {
         case COPY_TO:
             buffer_copy(compute, &other, 0, &buffer, offset, bytes);
         }
-        assert_int_equal(compute_finish(compute), -1);
-        assert_error_text(cases[i].words);
+        assert_error(compute_finish(compute), cases[i].words);
         assert_error_text("64 bytes");
         buffer_release(compute, &buffer);
         buffer_release(compute, &other);
@@ -238,8 +237,7 @@ ON_EVERY_DEVICE(check_first_failure) {
     assert_int_equal(compute_check(loop.compute), -1);
     assert_int_equal(buffer_read(loop.compute, &loop.sums, 0, &value, 4), -1);
     assert_int_equal(buffer_write(loop.compute, &loop.sums, 0, &value, 4), -1);
-    assert_int_equal(compute_finish(loop.compute), -1);
-    assert_error_text("argument 0 of kernel loop_turns: CL_INVALID_ARG_SIZE");
+    assert_error(compute_finish(loop.compute), "argument 0 of kernel loop_turns: CL_INVALID_ARG_SIZE");
     assert_error_text(loop.compute->device.name);
     close_loop(&loop);
 }
@@ -255,8 +253,7 @@ UNIT_TEST(test_launch_fails) {
         struct loop loop = open_loop(NULL, "", false);
         KERNEL_RUN(loop.compute, loop.kernel, cases[i].groups, cases[i].local, ARG_U32(0), ARG_U32(0),
                    ARG_IN_OUT(&loop.sums, 0));
-        assert_int_equal(compute_finish(loop.compute), -1);
-        assert_error_text(cases[i].words);
+        assert_error(compute_finish(loop.compute), cases[i].words);
         close_loop(&loop);
     }
 }
@@ -271,12 +268,10 @@ ON_EVERY_DEVICE(check_build_fails) {
     assert_null(program);
     assert_error_text("cannot compile loops.cl");
     assert_error_text("bogus_token");
-    assert_int_equal(program_build(compute, missing, NULL, &program), -1);
-    assert_error_text("no_such.cl");
+    assert_error(program_build(compute, missing, NULL, &program), "no_such.cl");
     assert_int_equal(compute_check(compute), 0);
     assert_null(kernel_find(compute, loop_files, "", "no_such_kernel")->handle);
-    assert_int_equal(compute_check(compute), -1);
-    assert_error_text("no_such_kernel: CL_INVALID_KERNEL_NAME");
+    assert_error(compute_check(compute), "no_such_kernel: CL_INVALID_KERNEL_NAME");
     compute_close(compute);
 }
 
@@ -506,8 +501,8 @@ static void check_trace(struct compute *compute) {
         last = start;
     }
     json_decref(trace);
-    assert_int_equal(profiler_write_trace(compute->profiler, "/no/such/folder/trace.json"), -1);
-    assert_error_text("/no/such/folder/trace.json");
+    assert_error(profiler_write_trace(compute->profiler, "/no/such/folder/trace.json"),
+                 "/no/such/folder/trace.json");
 }
 
 ON_EVERY_DEVICE(check_profile) {
