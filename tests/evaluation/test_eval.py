@@ -1,5 +1,5 @@
 """hc_eval: the same metrics for any batch size and number of ranks, and for all forms of input; training's val_loss; and input that it must refuse.
-check_scores.py computes the metrics."""
+test_scores.py computes the metrics."""
 import gzip
 import json
 import math
