@@ -1,5 +1,5 @@
 """hc_analyze on the records of runs, without a device: its numbers, files and page, and what it says of bad input. What it measures of checkpoints is held to
-numpy by compare_analysis.py, the page in a browser by check_report.py."""
+numpy by test_analysis_numpy.py, the page in a browser by check_report.py."""
 import contextlib
 import io
 import json
