@@ -2,16 +2,16 @@
  * backward against central differences of that reference. Cases are in tests/operations/cases_<subject>.c.
  *
  *   test_operations [--device WORD] [--lanes N] [--vector N] [--tiny] [--filter TEXT] [--skip TEXT]...
- *                   [--cache DIR] [--dtype fp32|bf16|fp16] [--list]
+ *                   [--cache DIR] [--dtype fp32|bf16|fp16]
  *
  * Exit status: 0, 1 when a case failed, 77 when there is no such device. */
 #include "runtime/device/compute.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/options/option_rows.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/kernels.h"
+#include "src/programs/program.h"
 #include "tests/operations/operation_bench.h"
 #include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
@@ -33,7 +33,7 @@ struct settings {
     struct option_texts skip;      /* parts of names */
     int type;                      /* enum element_type, of activations */
     int64_t lanes, vector;         /* in place of those that the compute chose; 0: none */
-    bool tiny, list;
+    bool tiny;
 };
 
 /* The operations of every shape so far: cases share them. */
@@ -405,28 +405,17 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
     return failed == 0 && run > 0 && compute->programs_refused == 0 ? 0 : 1;
 }
 
-static void list_cases(const struct settings *settings) {
-    const struct operation_case *one;
-    for (size_t i = 0; (one = operation_case_at(i)); i++) {
-        if (is_selected(settings, one)) {
-            printf("%s (%s)\n", one->test->name, one->what);
-        }
-    }
-}
-
 /* On the device that the settings name. */
 static int run(const struct settings *settings) {
     const struct compute_options wanted = {.device = settings->device, .cache_dir = settings->cache};
     struct device device;
     struct compute *compute;
-    device_prepare_environment();
     if (device_choose(settings->device, 0, &device) != 0) {
         printf("SKIPPED: %s\n", error_text());
         return EXIT_NO_DEVICE;
     }
     if (gemm_compute_open(&compute, &wanted) != 0) {
-        fprintf(stderr, "%s\n", error_text());
-        return 1;
+        return PROGRAM_FAILED;
     }
     compute->lanes = settings->lanes ? (unsigned)settings->lanes : compute->lanes;
     compute->vector = settings->vector ? (unsigned)settings->vector : compute->vector;
@@ -437,10 +426,7 @@ static int run(const struct settings *settings) {
 }
 
 int main(int argc, char **argv) {
-    static const struct program_info program = {
-        "test_operations", "Compares every operation on a device with a reference in double precision.",
-        "[OPTIONS]", NULL};
-    struct settings settings;
+    struct settings settings = {0};
     struct option_spec options[] = {
         TEXT("device", &settings.device, "pocl", "the device"),
         INT("lanes", &settings.lanes, "0", 0, 1024, "work-items of a row (0: as the device has them)"),
@@ -450,26 +436,13 @@ int main(int argc, char **argv) {
         TEXT("filter", &settings.filter, "", "run cases that have this in their names"),
         TEXTS("skip", &settings.skip, "leave out cases that have this in their names"),
         BOOL("tiny", &settings.tiny, "false", "run cases that are small enough for simulators"),
-        BOOL("list", &settings.list, "false", "say what would run"),
     };
-    struct options_given *given = NULL;
-    int first = argc, status = 2;
-    memset(&settings, 0, sizeof settings);
-    enum options_result asked = OPTIONS_WRONG;
-    if (options_set_defaults(options, COUNT(options)) == 0) {
-        asked = options_read(options, COUNT(options), argc, argv, &first, &given);
+    struct program program = {.info = {"test_operations",
+                                       "Compares every operation on a device with a reference in double precision.",
+                                       "[OPTIONS]", NULL},
+                              .computes = true};
+    if (program_begin(&program, options, COUNT(options), argc, argv)) {
+        program.status = run(&settings);
     }
-    if (asked > OPTIONS_OK) {
-        status = options_answer(asked, options, COUNT(options), &program);
-    } else if (asked != OPTIONS_OK || first < argc || options_apply_given(given)) {
-        fprintf(stderr, "test_operations: %s\n", first < argc ? "takes options only" : error_text());
-    } else if (settings.list) {
-        list_cases(&settings);
-        status = 0;
-    } else {
-        status = run(&settings);
-    }
-    options_given_free(given);
-    options_free(options, COUNT(options));
-    return status;
+    return program_end(&program);
 }
