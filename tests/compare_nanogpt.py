@@ -18,10 +18,8 @@ import datasets
 import numpy
 import pyarrow
 import pyarrow.parquet
-import tiktoken
-from tiktoken.load import load_tiktoken_bpe
+from compare_tokenizers import Tiktoken
 
-PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 END_OF_TEXT = 50256
 WORDS = ["the", " web", " has", "\n\n", " 1,234", "  ", "äöü", " 日本語", "😀", "it's", " we'll", "\t", "\u3000", "—", '"quoted"', "\\", "\u2028", "\0"]
 
@@ -39,9 +37,9 @@ def make_files(folder, documents):
     return paths
 
 
-def tokens_of(encoding, part):
+def tokens_of(tokenizer, part):
     """The documents' tokens one after the other, with an end after each."""
-    ids = [token for text in part["text"] for token in encoding.encode_ordinary(text) + [END_OF_TEXT]]
+    ids = [token for text in part["text"] for token in tokenizer.encode(text, False) + [END_OF_TEXT]]
     return numpy.array(ids, dtype="<u2").tobytes()
 
 
@@ -53,8 +51,7 @@ def main():
     parser.add_argument("--seed", type=int, default=2357)
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parent.parent
-    encoding = tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=load_tiktoken_bpe(arguments.vocab_file),
-                                 special_tokens={"<|endoftext|>": END_OF_TEXT})
+    tokenizer = Tiktoken(arguments.vocab_file)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         paths = make_files(folder, arguments.documents)
@@ -65,7 +62,7 @@ def main():
                        env=os.environ | {"HCTRAIN_VOCAB_FILE": arguments.vocab_file, "HCTRAIN_PYTHON": sys.executable})
         same = True
         for ours, theirs in (("train.bin", "train"), ("val.bin", "test")):
-            data, expected = (folder / "out" / ours).read_bytes(), tokens_of(encoding, split[theirs])
+            data, expected = (folder / "out" / ours).read_bytes(), tokens_of(tokenizer, split[theirs])
             same = same and data == expected
             print(f"{ours}: {len(data) // 2} tokens, nanoGPT's {len(expected) // 2}, {'the same' if data == expected else 'different'}")
     sys.exit(0 if same else 1)
