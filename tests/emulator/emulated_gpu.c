@@ -163,39 +163,10 @@ static cl_int CL_API_CALL list_devices(cl_platform_id platform, cl_device_type t
 
 enum { CAPABILITY_MAJOR = 0x4000, CAPABILITY_MINOR = 0x4001, SUB_GROUP_SIZES = 0x4108 };
 
-/* Sizes and counts. */
-static cl_int device_number(cl_device_id device, cl_device_info what, struct answer to) {
-    const size_t most = device->most_items;
-    switch (what) {
-    case CL_DEVICE_MAX_COMPUTE_UNITS:
-        return ANSWER(to, cl_uint, 4);
-    case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
-        return ANSWER(to, cl_uint, 1);
-    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
-        return ANSWER(to, size_t, most);
-    case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
-        return ANSWER(to, cl_uint, 3);
-    case CL_DEVICE_MAX_WORK_ITEM_SIZES:
-        return answer_bytes(to, (size_t[]){most, most, most}, 3 * sizeof(size_t));
-    case CL_DEVICE_LOCAL_MEM_SIZE:
-        return ANSWER(to, cl_ulong, device->local_bytes);
-    case CL_DEVICE_GLOBAL_MEM_SIZE:
-    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-        return ANSWER(to, cl_ulong, (cl_ulong)1 << 31);
-    case CAPABILITY_MAJOR:
-        return device->capability ? ANSWER(to, cl_uint, device->capability / 10) : CL_INVALID_VALUE;
-    case CAPABILITY_MINOR:
-        return device->capability ? ANSWER(to, cl_uint, device->capability % 10) : CL_INVALID_VALUE;
-    case SUB_GROUP_SIZES:
-        return device->platform == &intel ? ANSWER(to, size_t, device->lanes) : CL_INVALID_VALUE;
-    default:
-        return CL_INVALID_VALUE;
-    }
-}
-
 static cl_int CL_API_CALL device_info(cl_device_id device, cl_device_info what, size_t capacity, void *value,
                                       size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
+    const size_t most = device->most_items;
     switch (what) {
     case CL_DEVICE_NAME:
         return answer_text(to, device->name);
@@ -220,8 +191,29 @@ static cl_int CL_API_CALL device_info(cl_device_id device, cl_device_info what, 
         return ANSWER(to, cl_bool, CL_TRUE);
     case CL_DEVICE_EXECUTION_CAPABILITIES:
         return ANSWER(to, cl_device_exec_capabilities, CL_EXEC_KERNEL);
+    case CL_DEVICE_MAX_COMPUTE_UNITS:
+        return ANSWER(to, cl_uint, 4);
+    case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
+        return ANSWER(to, cl_uint, 1);
+    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
+        return ANSWER(to, size_t, most);
+    case CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
+        return ANSWER(to, cl_uint, 3);
+    case CL_DEVICE_MAX_WORK_ITEM_SIZES:
+        return answer_bytes(to, (size_t[]){most, most, most}, 3 * sizeof(size_t));
+    case CL_DEVICE_LOCAL_MEM_SIZE:
+        return ANSWER(to, cl_ulong, device->local_bytes);
+    case CL_DEVICE_GLOBAL_MEM_SIZE:
+    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+        return ANSWER(to, cl_ulong, (cl_ulong)1 << 31);
+    case CAPABILITY_MAJOR:
+        return device->capability ? ANSWER(to, cl_uint, device->capability / 10) : CL_INVALID_VALUE;
+    case CAPABILITY_MINOR:
+        return device->capability ? ANSWER(to, cl_uint, device->capability % 10) : CL_INVALID_VALUE;
+    case SUB_GROUP_SIZES:
+        return device->platform == &intel ? ANSWER(to, size_t, device->lanes) : CL_INVALID_VALUE;
     default:
-        return device_number(device, what, to);
+        return CL_INVALID_VALUE;
     }
 }
 
@@ -249,7 +241,6 @@ static cl_context CL_API_CALL create_context(const cl_context_properties *proper
                                              const cl_device_id *chosen,
                                              void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
                                              void *data, cl_int *code) {
-    (void)properties, (void)count, (void)notify, (void)data;
     cl_context context = memory_zeroed(1, sizeof *context);
     *context = (struct _cl_context){&dispatch, chosen[0]};
     set(code, CL_SUCCESS);
@@ -269,7 +260,6 @@ static cl_int CL_API_CALL context_info(cl_context context, cl_context_info what,
 
 static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
                                                  cl_command_queue_properties properties, cl_int *code) {
-    (void)device;
     cl_command_queue queue = memory_zeroed(1, sizeof *queue);
     *queue = (struct _cl_command_queue){&dispatch, context, properties};
     set(code, CL_SUCCESS);
@@ -310,7 +300,6 @@ static cl_int done(cl_command_queue queue, cl_event *event, cl_ulong start) {
 }
 
 static cl_int CL_API_CALL wait_for_events(cl_uint count, const cl_event *events) {
-    (void)count, (void)events;
     return CL_SUCCESS;
 }
 
@@ -341,13 +330,11 @@ static cl_int CL_API_CALL profiling_info(cl_event event, cl_profiling_info what,
 }
 
 static cl_int CL_API_CALL finish(cl_command_queue queue) {
-    (void)queue;
     return CL_SUCCESS;
 }
 
 static cl_int CL_API_CALL enqueue_marker(cl_command_queue queue, cl_uint count, const cl_event *events,
                                          cl_event *event) {
-    (void)count, (void)events;
     return done(queue, event, now());
 }
 
@@ -386,7 +373,6 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
 static cl_mem CL_API_CALL create_sub_buffer(cl_mem whole, cl_mem_flags flags, cl_buffer_create_type type,
                                             const void *info, cl_int *code) {
     const cl_buffer_region *region = info;
-    (void)flags, (void)type;
     if (region->origin > whole->bytes || region->size > whole->bytes - region->origin || region->origin % GUARD) {
         set(code, CL_INVALID_VALUE);
         return NULL;
@@ -420,7 +406,6 @@ static bool is_inside(cl_mem buffer, size_t at, size_t bytes) {
 
 static cl_int CL_API_CALL read_buffer(cl_command_queue queue, cl_mem buffer, cl_bool waits, size_t at, size_t bytes,
                                       void *to, cl_uint count, const cl_event *events, cl_event *event) {
-    (void)waits, (void)count, (void)events;
     if (!is_inside(buffer, at, bytes)) {
         return CL_INVALID_VALUE;
     }
@@ -431,7 +416,6 @@ static cl_int CL_API_CALL read_buffer(cl_command_queue queue, cl_mem buffer, cl_
 static cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem buffer, cl_bool waits, size_t at,
                                        size_t bytes, const void *from, cl_uint count, const cl_event *events,
                                        cl_event *event) {
-    (void)waits, (void)count, (void)events;
     if (!is_inside(buffer, at, bytes)) {
         return CL_INVALID_VALUE;
     }
@@ -441,7 +425,6 @@ static cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem buffer, cl
 
 static cl_int CL_API_CALL copy_buffer(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_at, size_t to_at,
                                       size_t bytes, cl_uint count, const cl_event *events, cl_event *event) {
-    (void)count, (void)events;
     if (!is_inside(from, from_at, bytes) || !is_inside(to, to_at, bytes)) {
         return CL_INVALID_VALUE;
     }
@@ -452,7 +435,6 @@ static cl_int CL_API_CALL copy_buffer(cl_command_queue queue, cl_mem from, cl_me
 static cl_int CL_API_CALL fill_buffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t size,
                                       size_t at, size_t bytes, cl_uint count, const cl_event *events,
                                       cl_event *event) {
-    (void)count, (void)events;
     if (!is_inside(buffer, at, bytes) || bytes % size) {
         return CL_INVALID_VALUE;
     }
@@ -465,14 +447,12 @@ static cl_int CL_API_CALL fill_buffer(cl_command_queue queue, cl_mem buffer, con
 static void *CL_API_CALL map_buffer(cl_command_queue queue, cl_mem buffer, cl_bool waits, cl_map_flags flags,
                                     size_t at, size_t bytes, cl_uint count, const cl_event *events, cl_event *event,
                                     cl_int *code) {
-    (void)waits, (void)flags, (void)count, (void)events;
     set(code, is_inside(buffer, at, bytes) ? done(queue, event, now()) : CL_INVALID_VALUE);
     return is_inside(buffer, at, bytes) ? buffer->data + at : NULL;
 }
 
 static cl_int CL_API_CALL unmap_buffer(cl_command_queue queue, cl_mem buffer, void *mapped, cl_uint count,
                                        const cl_event *events, cl_event *event) {
-    (void)buffer, (void)mapped, (void)count, (void)events;
     return done(queue, event, now());
 }
 
@@ -510,7 +490,6 @@ static cl_program CL_API_CALL create_with_source(cl_context context, cl_uint cou
 static cl_program CL_API_CALL create_with_binary(cl_context context, cl_uint count, const cl_device_id *chosen,
                                                  const size_t *lengths, const unsigned char **binaries,
                                                  cl_int *status, cl_int *code) {
-    (void)count, (void)chosen;
     cl_program program = create_program(context, code);
     program->ptx = memory_string_part((const char *)binaries[0], lengths[0]);
     set(status, CL_SUCCESS);
@@ -538,7 +517,6 @@ static cl_int CL_API_CALL release_program(cl_program program) {
 
 static cl_int CL_API_CALL build(cl_program program, cl_uint count, const cl_device_id *chosen, const char *options,
                                 void(CL_CALLBACK *notify)(cl_program, void *), void *data) {
-    (void)count, (void)chosen, (void)notify, (void)data;
     if (program->text) {
         free(program->log);
         program->ptx =
@@ -559,7 +537,6 @@ static cl_int CL_API_CALL build(cl_program program, cl_uint count, const cl_devi
 static cl_int CL_API_CALL build_info(cl_program program, cl_device_id device, cl_program_build_info what,
                                      size_t capacity, void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
-    (void)device;
     return what == CL_PROGRAM_BUILD_LOG ? answer_text(to, program->log ? program->log : "") : CL_INVALID_VALUE;
 }
 
@@ -641,7 +618,6 @@ static cl_int CL_API_CALL kernel_group_info(cl_kernel kernel, cl_device_id devic
                                             size_t capacity, void *value, size_t *bytes) {
     const struct answer to = {capacity, value, bytes};
     const cl_device_id own = kernel->program->context->device;
-    (void)device;
     return what == CL_KERNEL_WORK_GROUP_SIZE                      ? ANSWER(to, size_t, own->most_items)
            : what == CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE ? ANSWER(to, size_t, own->lanes)
            : what == CL_KERNEL_LOCAL_MEM_SIZE                     ? ANSWER(to, cl_ulong, kernel->code->shared_bytes)
@@ -675,7 +651,6 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
     const cl_ulong start = now();
     const char *seed = getenv("EMULATED_GPU_SEED");
     const cl_int code = check_launch(kernel, dimensions, global, local);
-    (void)offset, (void)count, (void)events;
     if (code != CL_SUCCESS) {
         return code;
     }

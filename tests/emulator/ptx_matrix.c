@@ -16,7 +16,6 @@ static float half_of(uint32_t word, unsigned which, enum element_type type) {
 /* shfl.sync.bfly: the lane whose number differs in these bits. */
 void execute_shuffle(struct warp *warp, const struct instruction *x, uint64_t lanes) {
     uint32_t values[PTX_LANES_MOST];
-    (void)lanes;
     for (unsigned lane = 0; lane < warp->count; lane++) {
         values[lane] = WORDS(1)[(lane ^ WORDS(2)[lane].u) % warp->count].u;
     }
@@ -56,12 +55,10 @@ static void mma(struct warp *warp, const struct instruction *x, enum element_typ
 }
 
 void execute_mma_bf16(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     mma(warp, x, ELEMENT_BF16);
 }
 
 void execute_mma_fp16(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     mma(warp, x, ELEMENT_FP16);
 }
 
@@ -84,12 +81,10 @@ static void load_matrices(struct warp *warp, const struct instruction *x, bool t
 }
 
 void execute_ldmatrix(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     load_matrices(warp, x, false);
 }
 
 void execute_ldmatrix_transposed(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     load_matrices(warp, x, true);
 }
 
@@ -116,7 +111,6 @@ void execute_copy(struct warp *warp, const struct instruction *x, uint64_t lanes
 
 /* A group holds all copies of the lane since the one before. */
 void execute_copy_commit(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)x;
     for (size_t i = 0; i < warp->copy_count; i++) {
         warp->copies[i].is_committed |= (lanes & LANE_BIT(warp->copies[i].lane)) != 0;
     }
@@ -252,7 +246,6 @@ static const struct layout xmx8 = {
 
 #define MULTIPLIER(name, layout, type)                                                                             \
     static void name(struct warp *warp, const struct instruction *x, uint64_t lanes) {                             \
-        (void)lanes;                                                                                               \
         multiply(warp, x, layout, type);                                                                           \
     }
 MULTIPLIER(wmma_bf16, &wmma, ELEMENT_BF16)
@@ -284,7 +277,6 @@ static unsigned swizzle_from(unsigned lane, uint32_t mode) {
     return (lane & ~31U) | within;
 }
 static void swizzle(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     exchange(warp, x, swizzle_from);
 }
 
@@ -293,7 +285,6 @@ static unsigned shuffle_from(unsigned lane, uint32_t bits) {
     return lane ^ bits;
 }
 static void shuffle_xor(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    (void)lanes;
     exchange(warp, x, shuffle_from);
 }
 

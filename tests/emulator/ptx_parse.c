@@ -32,6 +32,7 @@ struct ptx_module {
     char *text; /* all names and statements point into it */
     unsigned lanes;
     struct array kernels, symbols; /* struct ptx_kernel *, struct symbol */
+    struct array owned;            /* heap memory that goes with the module */
     char *files[FILES_MOST];
     char *const_memory;
     size_t const_bytes, shared_bytes;
@@ -55,6 +56,11 @@ static void *array_add(struct array *array, size_t bytes) {
     char *item = (char *)array->items + array->count++ * bytes;
     memset(item, 0, bytes);
     return item;
+}
+
+/* Takes heap memory, which is freed with the module. */
+static void *own(struct ptx_module *module, void *memory) {
+    return *(void **)array_add(&module->owned, sizeof memory) = memory;
 }
 
 static void blank_comments(char *text) {
@@ -129,7 +135,7 @@ static struct symbol *symbol_find(struct ptx_module *module, const char *name) {
 
 static void symbol_add(struct ptx_module *module, const char *name, enum space space, uint64_t at) {
     struct symbol *symbol = array_add(&module->symbols, sizeof *symbol);
-    *symbol = (struct symbol){memory_string(name), at, space};
+    *symbol = (struct symbol){own(module, memory_string(name)), at, space};
 }
 
 /* ".align 16 .b8 name[512]", ".u32 name", with ".ptr .global .align 2" after the type of a parameter that is a
@@ -352,17 +358,16 @@ static size_t split_operands(char *text, char *operands[OPERANDS_MOST]) {
     return count;
 }
 
-static uint32_t *operands_allocate(size_t count) {
-    return memory_zeroed(count < 4 ? 4 : count, sizeof(uint32_t));
+static uint32_t *operands_allocate(struct ptx_module *module, size_t count) {
+    return own(module, memory_zeroed(count < 4 ? 4 : count, sizeof(uint32_t)));
 }
 
 /* An address: "[%rd1+16]", "[name]", "[name+4]". Its register goes to *place. */
 static int take_address(struct parser *parser, struct instruction *x, const char *text, uint32_t *place) {
-    char name[NAME_SIZE], *at = memory_string(text), *from = at + 1;
+    char name[NAME_SIZE], *from = own(parser->module, memory_string(text + 1));
     take_name(&from, name);
     const char *sign = from + strspn(from, " +");
     x->offset = *sign && *sign != ']' ? strtoll(sign, NULL, 0) : 0;
-    free(at);
     if (*name == '%') {
         x->has_base = true;
         return register_find(parser, name, place, &x->address_is_wide) ? 0 : error_set("no register %s", name);
@@ -431,7 +436,7 @@ static enum space space_of(const struct mnemonic *mnemonic) {
 static int take_memory(struct parser *parser, struct instruction *x, const struct mnemonic *mnemonic,
                        char *operands[], size_t count) {
     const bool loads = strcmp(mnemonic->parts[0], "ld") == 0;
-    uint32_t *places = operands_allocate(5);
+    uint32_t *places = operands_allocate(parser->module, 5);
     x->operands = places;
     x->execute = loads ? execute_load : execute_store;
     x->space = (uint8_t)space_of(mnemonic);
@@ -451,7 +456,8 @@ static int take_memory(struct parser *parser, struct instruction *x, const struc
 
 static int take_branch(struct parser *parser, struct instruction *x, const char *label) {
     struct label *branch = array_add(&parser->branches, sizeof *branch);
-    *branch = (struct label){memory_string(label), (uint32_t)(x - (struct instruction *)parser->code.items)};
+    branch->name = own(parser->module, memory_string(label));
+    branch->at = (uint32_t)(x - (struct instruction *)parser->code.items);
     x->flow = FLOW_BRANCH;
     return 0;
 }
@@ -470,7 +476,7 @@ static int take_comparison(struct parser *parser, struct instruction *x, const s
                  {"ge", IS_GREATER | IS_EQUAL},
                  {"num", IS_LESS | IS_EQUAL | IS_GREATER},
                  {"nan", IS_UNORDERED}};
-    uint32_t *places = operands_allocate(3);
+    uint32_t *places = operands_allocate(parser->module, 3);
     const char *name = mnemonic->parts[1];
     char letter = 'w';
     bool wide;
@@ -498,7 +504,7 @@ static int take_call(struct parser *parser, struct instruction *x, char *operand
     const struct symbol *result = count ? symbol_find(parser->module, operands[0]) : NULL;
     const bool gives = result && result->space == SPACE_CALL;
     const char *name = count > gives ? operands[gives] : "";
-    uint32_t *places = operands_allocate(count);
+    uint32_t *places = operands_allocate(parser->module, count);
     x->operands = places;
     x->execute = function_find(name);
     x->flow = FLOW_WARP;
@@ -519,12 +525,11 @@ static int take_call(struct parser *parser, struct instruction *x, char *operand
 /* An operand may be the lower half of a wide register: an instruction before this one takes it out. */
 static uint32_t narrow(struct parser *parser, struct instruction **x, uint32_t wide) {
     struct instruction present = **x;
-    uint32_t *places = operands_allocate(2);
+    uint32_t *places = operands_allocate(parser->module, 2);
     places[0] = register_place(parser, false, 1);
     places[1] = wide;
     (*x)->execute = opcode_find("cvt.u32.u64").execute;
     (*x)->operands = places;
-    present.text = memory_string(present.text);
     *x = array_add(&parser->code, sizeof **x);
     **x = present;
     return places[0];
@@ -555,7 +560,7 @@ static int take_opcode(struct parser *parser, struct instruction *x, const char 
     if (opcode.flow == FLOW_GROUP && take_barrier(x, operands[0])) {
         return -1;
     }
-    uint32_t *places = operands_allocate(count);
+    uint32_t *places = operands_allocate(parser->module, count);
     x->operands = places;
     for (size_t i = 0; i < count; i++) {
         bool is_wide;
@@ -619,7 +624,7 @@ static int take_statement(struct parser *parser, char *statement) {
     char word[NAME_SIZE], *operands[OPERANDS_MOST];
     x->file = parser->file;
     x->line = parser->line;
-    x->text = memory_string(statement);
+    x->text = own(parser->module, memory_string(statement));
     char *at = statement;
     if (take_guard(parser, x, &at)) {
         return error_prefix("%s", x->text);
@@ -661,7 +666,7 @@ static bool take_label(struct parser *parser) {
         return false;
     }
     struct label *label = array_add(&parser->labels, sizeof *label);
-    *label = (struct label){memory_string(name), (uint32_t)parser->code.count};
+    *label = (struct label){own(parser->module, memory_string(name)), (uint32_t)parser->code.count};
     parser->at = at + 1;
     return true;
 }
@@ -711,13 +716,6 @@ static int resolve_branches(struct parser *parser) {
     return 0;
 }
 
-static void free_labels(struct array *labels) {
-    for (size_t i = 0; i < labels->count; i++) {
-        free(((struct label *)labels->items)[i].name);
-    }
-    free(labels->items);
-}
-
 /* ---- the module */
 
 /* "(.param .u64 .ptr .global .align 2 name, ...)" */
@@ -743,31 +741,29 @@ static int take_parameters(struct parser *parser) {
 
 /* What follows ".entry". */
 static int take_kernel(struct ptx_module *module, char **at) {
-    struct ptx_kernel *kernel = memory_zeroed(1, sizeof *kernel);
+    struct ptx_kernel *kernel = own(module, memory_zeroed(1, sizeof *kernel));
     struct parser parser = {.module = module, .kernel = kernel, .at = *at, .shared_bytes = module->shared_bytes};
     char name[NAME_SIZE];
     *(struct ptx_kernel **)array_add(&module->kernels, sizeof kernel) = kernel;
     const size_t outer = module->symbols.count;
     take_name(&parser.at, name);
-    kernel->name = memory_string(name);
+    kernel->name = own(module, memory_string(name));
     kernel->lanes = module->lanes;
     int status = take_parameters(&parser);
     parser.at += strcspn(parser.at, "{");
     parser.at += *parser.at == '{';
     status = status || take_body(&parser) || resolve_branches(&parser) ? -1 : 0;
-    kernel->code = parser.code.items;
+    kernel->code = own(module, parser.code.items);
     kernel->code_count = parser.code.count;
-    kernel->constants = parser.constants.items;
+    kernel->constants = own(module, parser.constants.items);
     kernel->constant_count = parser.constants.count;
     kernel->shared_bytes = round_up(parser.shared_bytes, 16);
     kernel->const_memory = module->const_memory;
     kernel->const_bytes = module->const_bytes;
     free(parser.registers.items);
-    free_labels(&parser.labels);
-    free_labels(&parser.branches);
-    for (; module->symbols.count > outer; module->symbols.count--) {
-        free(((struct symbol *)module->symbols.items)[module->symbols.count - 1].name);
-    }
+    free(parser.labels.items);
+    free(parser.branches.items);
+    module->symbols.count = outer;
     *at = parser.at;
     return status ? error_prefix("%s", kernel->name) : 0;
 }
@@ -779,9 +775,8 @@ static void take_file(struct ptx_module *module, char *at) {
     const char *path = at + (*at == '"');
     const size_t length = strcspn(path, "\"\n");
     if (number < FILES_MOST && !module->files[number]) {
-        char *whole = memory_string_part(path, length), *slash = strrchr(whole, '/');
-        module->files[number] = memory_string(slash ? slash + 1 : whole);
-        free(whole);
+        char *whole = own(module, memory_string_part(path, length)), *slash = strrchr(whole, '/');
+        module->files[number] = slash ? slash + 1 : whole;
     }
 }
 
@@ -829,25 +824,12 @@ struct ptx_module *ptx_parse(const char *text, unsigned lanes) {
 }
 
 void ptx_free(struct ptx_module *module) {
-    struct ptx_kernel **kernels = module->kernels.items;
-    for (size_t i = 0; i < module->kernels.count; i++) {
-        for (size_t k = 0; k < kernels[i]->code_count; k++) {
-            free((void *)kernels[i]->code[k].operands);
-            free((void *)kernels[i]->code[k].text);
-        }
-        free(kernels[i]->code);
-        free(kernels[i]->constants);
-        free(kernels[i]->name);
-        free(kernels[i]);
+    for (size_t i = 0; i < module->owned.count; i++) {
+        free(((void **)module->owned.items)[i]);
     }
-    for (size_t i = 0; i < module->symbols.count; i++) {
-        free(((struct symbol *)module->symbols.items)[i].name);
-    }
-    for (size_t i = 0; i < FILES_MOST; i++) {
-        free(module->files[i]);
-    }
+    free(module->owned.items);
     free(module->symbols.items);
-    free(kernels);
+    free(module->kernels.items);
     free(module->const_memory);
     free(module->text);
     free(module);
