@@ -113,53 +113,73 @@ static void generate(struct pair *pair, size_t prompt) {
     }
 }
 
-static void steps_agree_with_whole_passes(void **state) {
-    static const size_t prompts[] = {1, 5, LENGTH - 1, LENGTH};
-    struct pair pair;
-    pair_create(&pair, *state);
-    for (size_t i = 0; i < COUNT(prompts); i++) {
-        generate(&pair, prompts[i]); /* again and again, over what is in the cache from before */
-    }
-    pair_release(&pair);
-}
+#define SHC_IN_BF16 {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16}
 
-static const struct generation_case shc_case = {"shc", 4, .bias = true, .norm_sum = true};
-static const struct generation_case gated_case = {"gated", 3, .bias = true, .type = ELEMENT_BF16};
-static const struct generation_case mudd_case = {"mudd", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
-static const struct generation_case bf16_case = {"shc", 4, .bias = true, .norm_sum = true, .type = ELEMENT_BF16};
-static const struct generation_case delayed_case = {"mhc", 4, .bias = true, .read_delay = true};
+UNIT_TEST(steps_agree_with_whole_passes) {
+    static const struct generation_case cases[] = {
+        {"rc", 1, .norm_sum = true},
+        {"rc", 1, .bias = true},
+        {"identity", 2, .bias = true, .norm_sum = true},
+        {"hc", 3, .norm_sum = true},
+        {"hc", 4, .bias = true},
+        {"mhc", 4, .norm_sum = true},
+        {"mhc", 4, .bias = true, .read_delay = true},
+        {"mhc_lite", 4, .bias = true, .norm_sum = true},
+        {"mhc_lite", 5, .bias = false},
+        {"shc", 4, .norm_sum = true},
+        {"shc", 8, .bias = true},
+        SHC_IN_BF16,
+        {"gated", 4, .norm_sum = true},
+        {"gated", 3, .bias = true},
+        {"attnres", 1, .norm_sum = true},
+        {"attnres", 1, .bias = true},
+        {"mudd", 1, .norm_sum = true},
+        {"mudd", 1, .bias = true},
+    };
+    static const size_t prompts[] = {1, 5, LENGTH - 1, LENGTH};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct pair pair;
+        print_message("  %s of %d streams, row %zu\n", cases[i].residual, (int)cases[i].streams, i);
+        pair_create(&pair, &cases[i]);
+        for (size_t k = 0; k < COUNT(prompts); k++) {
+            generate(&pair, prompts[k]); /* again and again, over what is in the cache from before */
+        }
+        pair_release(&pair);
+    }
+}
 
 /* A copy goes on as the row that it is of, and a row alone as among others: to the bit. */
-static void check_rows(const struct generation_case *shape) {
-    struct pair pair;
-    float together[ROWS * VOCABULARY], alone[VOCABULARY];
-    pair_create(&pair, shape);
-    small_model_require(generation_prefill(&pair.stepwise, 0, pair.whole.x, 9, together));
-    small_model_require(generation_prefill(&pair.stepwise, 1, pair.whole.x + LENGTH, 9, together));
-    generation_copy(&pair.stepwise, 0, 2);
-    const int32_t tokens[ROWS] = {7, 7, 7}, others[ROWS] = {4, 5, 7};
-    small_model_require(generation_step(&pair.stepwise, ROWS, 9, tokens, together));
-    assert_memory_equal(together, together + 2 * VOCABULARY, sizeof alone);
-    assert_memory_not_equal(together, together + VOCABULARY, sizeof alone);
-    small_model_require(generation_step(&pair.stepwise, 1, 9, tokens, alone));
-    assert_memory_equal(together, alone, sizeof alone);
-    small_model_require(generation_step(&pair.stepwise, ROWS, 9, others, together));
-    assert_memory_equal(together + 2 * VOCABULARY, alone, sizeof alone);
-    pair_release(&pair);
-}
-
 UNIT_TEST(rows_do_not_depend_on_each_other) {
-    check_rows(&shc_case);
-    check_rows(&bf16_case);
-    check_rows(&gated_case);
-    check_rows(&mudd_case);
+    static const struct generation_case cases[] = {
+        {"shc", 4, .bias = true, .norm_sum = true},
+        SHC_IN_BF16,
+        {"gated", 3, .bias = true, .type = ELEMENT_BF16},
+        {"mudd", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct pair pair;
+        float together[ROWS * VOCABULARY], alone[VOCABULARY];
+        pair_create(&pair, &cases[i]);
+        small_model_require(generation_prefill(&pair.stepwise, 0, pair.whole.x, 9, together));
+        small_model_require(generation_prefill(&pair.stepwise, 1, pair.whole.x + LENGTH, 9, together));
+        generation_copy(&pair.stepwise, 0, 2);
+        const int32_t tokens[ROWS] = {7, 7, 7}, others[ROWS] = {4, 5, 7};
+        small_model_require(generation_step(&pair.stepwise, ROWS, 9, tokens, together));
+        assert_memory_equal(together, together + 2 * VOCABULARY, sizeof alone);
+        assert_memory_not_equal(together, together + VOCABULARY, sizeof alone);
+        small_model_require(generation_step(&pair.stepwise, 1, 9, tokens, alone));
+        assert_memory_equal(together, alone, sizeof alone);
+        small_model_require(generation_step(&pair.stepwise, ROWS, 9, others, together));
+        assert_memory_equal(together + 2 * VOCABULARY, alone, sizeof alone);
+        pair_release(&pair);
+    }
 }
 
 UNIT_TEST(what_does_not_fit_is_refused) {
     struct pair pair;
     float logits[ROWS * VOCABULARY];
     const int32_t tokens[LENGTH + 1] = {1}, wrong[] = {VOCABULARY};
-    pair_create(&pair, &shc_case);
+    pair_create(&pair, &(struct generation_case){"shc", 4, .bias = true, .norm_sum = true});
     assert_error(generation_prefill(&pair.stepwise, ROWS, tokens, 1, logits), "1 tokens for row 3 do not fit");
     assert_error(generation_prefill(&pair.stepwise, -1, tokens, 1, logits), "do not fit");
     assert_error(generation_prefill(&pair.stepwise, 0, tokens, 0, logits), "0 tokens for row 0 do not fit");
@@ -187,38 +207,4 @@ static int end(void **state) {
     return scratch_end(state);
 }
 
-#define CASE(residual, streams, bias, norm_sum)                                                                    \
-    {                                                                                                              \
-        #residual "_" #streams "_streams_bias_" #bias "_norm_sum_" #norm_sum, steps_agree_with_whole_passes, NULL, \
-            NULL, &(struct generation_case) {                                                                      \
-            #residual, streams, bias, norm_sum, ELEMENT_FP32, false                                                \
-        }                                                                                                          \
-    }
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        CASE(rc, 1, 0, 1),
-        CASE(rc, 1, 1, 0),
-        CASE(identity, 2, 1, 1),
-        CASE(hc, 3, 0, 1),
-        CASE(hc, 4, 1, 0),
-        CASE(mhc, 4, 0, 1),
-        CASE(mhc_lite, 4, 1, 1),
-        CASE(mhc_lite, 5, 0, 0),
-        CASE(shc, 4, 0, 1),
-        CASE(shc, 8, 1, 0),
-        CASE(gated, 4, 0, 1),
-        CASE(gated, 3, 1, 0),
-        {"mhc_4_streams_with_delayed_reads", steps_agree_with_whole_passes, NULL, NULL,
-         (void *)(uintptr_t)&delayed_case},
-        CASE(attnres, 1, 0, 1),
-        CASE(attnres, 1, 1, 0),
-        CASE(mudd, 1, 0, 1),
-        CASE(mudd, 1, 1, 0),
-        {"shc_4_streams_in_bf16", steps_agree_with_whole_passes, NULL, NULL, (void *)(uintptr_t)&bf16_case},
-        cmocka_unit_test(rows_do_not_depend_on_each_other),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-    };
-    device_prepare_environment();
-    return cmocka_run_group_tests(tests, begin, end);
-}
+DEVICE_TEST_MAIN(begin, end)
