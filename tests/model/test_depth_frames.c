@@ -33,21 +33,19 @@ static struct frame_value depth_weights(const struct small_model *model, int64_t
 UNIT_TEST(attnres_sublayers_read_means_at_first) {
     static const size_t counts[] = {1, 2, 2, 2, 2, 3, 3};
     const struct model_config config = attnres_config(4);
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
     for (int64_t sublayer = 0; sublayer <= 2 * config.n_layer; sublayer++) {
         const struct frame_value value = depth_weights(&model, sublayer);
         const size_t elements = gpt_tokens(&model.gpt) * counts[sublayer];
-        float *weights = calloc(elements, sizeof *weights);
+        FREED float *weights = calloc(elements, sizeof *weights);
         assert_int_equal(value.shape[0], counts[sublayer]);
         require(buffer_read(compute, value.buffer, 0, weights, elements * sizeof *weights));
         for (size_t i = 0; i < elements; i++) {
             assert_true(fabsf(weights[i] - 1.0f / (float)counts[sublayer]) < 1e-6f);
         }
-        free(weights);
     }
-    small_model_release(&model);
 }
 
 static void assert_kept(struct small_model *model) {
@@ -60,14 +58,13 @@ static void assert_kept(struct small_model *model) {
 UNIT_TEST(attnres_invariants_hold) {
     for (int64_t block = 1; block <= 7; block += 3) {
         const struct model_config config = attnres_config(block);
-        struct small_model model;
+        SMALL_MODEL model;
         small_model_create(&model, compute, &config, 3);
         assert_kept(&model);
         small_model_train(&model, 20, 3e-2);
         assert_kept(&model);
         small_model_randomise(&model, 7);
         assert_kept(&model);
-        small_model_release(&model);
     }
 }
 
@@ -86,7 +83,7 @@ static struct h_violation violation_with(struct small_model *model, int64_t subl
 
 UNIT_TEST(violated_invariants_are_named) {
     const struct model_config config = attnres_config(1);
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     assert_kept(&model);
     struct h_violation violation = violation_with(&model, 0, 5, 0.75f, ~0u);
@@ -96,7 +93,6 @@ UNIT_TEST(violated_invariants_are_named) {
     violation = violation_with(&model, 4, 9, -0.25f, ~(unsigned)INVARIANT_ROW_SUMS);
     assert_true(violation.invariant == INVARIANT_SIGN && violation.sublayer == 4 && violation.value == -0.25);
     assert_int_equal(violation_with(&model, 4, 9, -0.25f, 0).invariant, 0);
-    small_model_release(&model);
 }
 
 /* ---- multiway dense connections */
@@ -119,13 +115,13 @@ static struct frame_value layer_weights(const struct small_model *model, int64_t
 /* Every mixture is the newest state alone. */
 UNIT_TEST(mudd_mixtures_are_the_newest_state_at_first) {
     const struct model_config config = plain_config("mudd");
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
     for (int64_t layer = 0; layer < LAYERS; layer++) {
         const struct frame_value value = layer_weights(&model, layer);
         const size_t states = (size_t)layer + 2, elements = gpt_tokens(&model.gpt) * value.row;
-        float *weights = calloc(elements, sizeof *weights);
+        FREED float *weights = calloc(elements, sizeof *weights);
         assert_int_equal(value.shape[0], layer + 1 == LAYERS ? 1 : 4);
         assert_int_equal(value.shape[1], states);
         require(buffer_read(compute, value.buffer, 0, weights, elements * sizeof *weights));
@@ -134,20 +130,17 @@ UNIT_TEST(mudd_mixtures_are_the_newest_state_at_first) {
             const bool one = k < value.shape[0] * states && k % states == states - 1;
             assert_true(weights[i] == (one ? 1.0f : 0.0f));
         }
-        free(weights);
     }
-    small_model_release(&model);
 }
 
 static float *first_logits(const char *residual, enum element_type type, float *loss) {
     const struct model_config config = plain_config(residual);
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create_typed(&model, compute, &config, 3, type);
     const size_t rows = gpt_tokens(&model.gpt), count = rows * model.gpt.vocabulary;
     float *logits = calloc(count, sizeof *logits);
     *loss = small_model_backward(&model, (struct gpt_pass){.dropout = false});
     require(gpt_read_logits(&model.gpt, 0, rows, logits));
-    small_model_release(&model);
     return logits;
 }
 
@@ -155,8 +148,8 @@ static float *first_logits(const char *residual, enum element_type type, float *
  * three, so that logits agree to rounding; those of PoCL have the same bits, too. */
 UNIT_TEST(mudd_begins_as_one_with_plain_residuals) {
     for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_BF16; type++) {
-        float losses[2], *plain = first_logits("rc", type, &losses[0]),
-                         *mixed = first_logits("mudd", type, &losses[1]);
+        float losses[2];
+        FREED float *plain = first_logits("rc", type, &losses[0]), *mixed = first_logits("mudd", type, &losses[1]);
         const struct model_config config = plain_config("rc");
         const size_t count = (size_t)(3 * config.block_size * config.vocab_size);
         float largest = 0.0f;
@@ -166,8 +159,6 @@ UNIT_TEST(mudd_begins_as_one_with_plain_residuals) {
         print_message("largest difference of logits: %g, of losses: %g\n", (double)largest,
                       fabs((double)losses[0] - (double)losses[1]));
         assert_true(largest <= (type == ELEMENT_FP32 ? 1e-6f : 1e-2f));
-        free(plain);
-        free(mixed);
     }
 }
 
@@ -189,14 +180,13 @@ static struct model_config config_with(const struct frame_case *wanted) {
 
 static float *gradients_of(const struct model_config *config, bool recompute, enum element_type type,
                            uint64_t *elements) {
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create_planned(&model, compute, config,
                                &(struct gpt_options){.type = type, .recompute = recompute});
     small_model_randomise(&model, 7);
     small_model_backward(&model, (struct gpt_pass){.dropout = true, .seed = 5, .iteration = 3});
     float *gradients = small_model_read(&model, model.gpt.parameters.gradients);
     *elements = model.gpt.parameters.elements;
-    small_model_release(&model);
     return gradients;
 }
 
@@ -219,13 +209,11 @@ UNIT_TEST(recompute_has_the_same_gradients) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         const struct model_config config = config_with(&cases[i]);
         uint64_t elements;
-        float *kept = gradients_of(&config, false, cases[i].type, &elements),
-              *again = gradients_of(&config, true, cases[i].type, &elements);
+        FREED float *kept = gradients_of(&config, false, cases[i].type, &elements),
+                    *again = gradients_of(&config, true, cases[i].type, &elements);
         if (memcmp(kept, again, elements * sizeof *kept) != 0) {
             fail_msg("%s in %s, %s", cases[i].residual, element_name(cases[i].type), cases[i].settings);
         }
-        free(kept);
-        free(again);
     }
 }
 
@@ -264,18 +252,14 @@ static float *logits_in(const struct small_model *from, enum gpt_mode mode) {
 
 UNIT_TEST(modes_that_share_buffers_agree) {
     const struct model_config config = config_with(&mudd);
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 7);
     const size_t count = gpt_tokens(&model.gpt) * model.gpt.vocabulary;
-    float *training = logits_in(&model, GPT_TRAINING), *inference = logits_in(&model, GPT_INFERENCE),
-          *analysis = logits_in(&model, GPT_ANALYSIS);
+    FREED float *training = logits_in(&model, GPT_TRAINING), *inference = logits_in(&model, GPT_INFERENCE),
+                *analysis = logits_in(&model, GPT_ANALYSIS);
     assert_memory_equal(training, inference, count * sizeof *training);
     assert_memory_equal(training, analysis, count * sizeof *training);
-    free(training);
-    free(inference);
-    free(analysis);
-    small_model_release(&model);
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

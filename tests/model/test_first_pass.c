@@ -78,14 +78,13 @@ static void fill(struct small_model *model, float number) {
     const struct parameters *parameters = &model->gpt.parameters;
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        float *values = malloc(parameter->elements * sizeof *values);
+        FREED float *values = malloc(parameter->elements * sizeof *values);
         for (size_t k = 0; k < parameter->elements; k++) {
             values[k] = number;
         }
         small_model_require(buffer_write(model->gpt.compute, parameters->gradients,
                                          parameter->offset * sizeof *values, values,
                                          parameter->elements * sizeof *values));
-        free(values);
     }
 }
 
@@ -116,20 +115,16 @@ static void compare(const struct small_model *model, const char *when, const flo
 
 static void check_model(struct small_model *model) {
     fill(model, 0.0f);
-    float *first = pass(model, SHORT), *both = pass(model, CONTEXT);
+    FREED float *first = pass(model, SHORT), *both = pass(model, CONTEXT);
     const float nothing[] = {NAN, 1e30f};
     for (size_t i = 0; i < COUNT(nothing); i++) {
         fill(model, nothing[i]);
         gpt_zero(&model->gpt);
-        float *sums = pass(model, SHORT);
+        FREED float *sums = pass(model, SHORT);
         compare(model, "after the first pass", sums, first);
-        free(sums);
-        sums = pass(model, CONTEXT);
-        compare(model, "after the second pass", sums, both);
-        free(sums);
+        FREED float *second = pass(model, CONTEXT);
+        compare(model, "after the second pass", second, both);
     }
-    free(first);
-    free(both);
 }
 
 static void check_variants(void **state) {
@@ -148,15 +143,14 @@ static void check_variants(void **state) {
         skip();
     }
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        struct small_model model;
         const bool bias = i % setting->step == setting->first;
         if (setting->only && !(test_is_whole() ? bias : i == setting->first)) {
             continue;
         }
+        SMALL_MODEL model;
         create(&model, compute, variant, setting, bias);
         check_words(&model);
         check_model(&model);
-        small_model_release(&model);
     }
     compute_close(compute);
 }

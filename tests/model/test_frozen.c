@@ -58,7 +58,7 @@ static void assert_other_gradients(struct small_model *model, struct small_model
     float norm;
     small_model_backward(model, (struct gpt_pass){.dropout = false});
     small_model_backward(whole, (struct gpt_pass){.dropout = false});
-    float *own = small_model_gradients(model), *all = small_model_gradients(whole);
+    FREED float *own = small_model_gradients(model), *all = small_model_gradients(whole);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         assert_true(parameter->frozen || memcmp(own + parameter->offset, all + all_parameters->table[i].offset,
@@ -72,8 +72,6 @@ static void assert_other_gradients(struct small_model *model, struct small_model
     optimizer_step(&model->gpt, &usual, 0);
     require(buffer_read(compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
     assert_true(fabs((double)norm - sqrt(square)) < 1e-5 * sqrt(square));
-    free(own);
-    free(all);
 }
 
 static float *read_weights(const struct small_model *model) {
@@ -85,11 +83,11 @@ static float *read_weights(const struct small_model *model) {
 
 static void assert_frozen_stay(struct small_model *model, const char *pattern) {
     size_t frozen = 0;
-    float *before = read_weights(model);
+    FREED float *before = read_weights(model);
     for (int64_t i = 0; i < STEPS; i++) {
         step(model, &usual, i);
     }
-    float *now = read_weights(model);
+    FREED float *now = read_weights(model);
     for (size_t i = 0; i < model->gpt.parameters.count; i++) {
         const struct parameter *parameter = &model->gpt.parameters.table[i];
         frozen += parameter->frozen;
@@ -98,8 +96,6 @@ static void assert_frozen_stay(struct small_model *model, const char *pattern) {
         }
     }
     assert_true(frozen > 0);
-    free(before);
-    free(now);
 }
 
 /* The head and the embeddings, each with a gradient of its own. */
@@ -129,13 +125,11 @@ UNIT_TEST(frozen_parameters_stay_and_others_move) {
         {config_of("krom"), "attn\\.c_|mlp\\.c_|wte|wpe|ln_", 0, true}, /* all but the connections */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        struct small_model model, whole;
+        SMALL_MODEL model, whole;
         create(&model, &cases[i].config, cases[i].pattern, cases[i].optimizer, cases[i].recompute);
         create(&whole, &cases[i].config, NULL, cases[i].optimizer, cases[i].recompute);
         assert_other_gradients(&model, &whole);
         assert_frozen_stay(&model, cases[i].pattern);
-        small_model_release(&model);
-        small_model_release(&whole);
     }
 }
 
@@ -149,11 +143,10 @@ UNIT_TEST(frozen_weights_of_bf16_stay_too) {
                                                           .freeze = (char *)(uintptr_t)pattern,
                                                           .moments = ELEMENT_BF16,
                                                           .master = ELEMENT_BF16}};
-        struct small_model model;
+        SMALL_MODEL model;
         small_model_create_planned(&model, compute, &config, &options);
         small_model_randomise(&model, 3);
         assert_frozen_stay(&model, pattern);
-        small_model_release(&model);
     }
 }
 
@@ -209,7 +202,7 @@ UNIT_TEST(whole_expressions_are_taken) {
 UNIT_TEST(frozen_tables_have_neither_gradients_nor_states) {
     for (int optimizer = 0; optimizer_at((size_t)optimizer); optimizer++) {
         const struct model_config config = config_of("mhc");
-        struct small_model model;
+        SMALL_MODEL model;
         create(&model, &config, "wte|h\\.0\\.(attn|mlp)\\.|h\\.1\\.mlp\\.c_gate", optimizer, false);
         const struct parameters *parameters = &model.gpt.parameters;
         uint64_t others = 0, untrained = 0;
@@ -227,7 +220,6 @@ UNIT_TEST(frozen_tables_have_neither_gradients_nor_states) {
         assert_int_equal(parameters->states[0]->bytes, parameters->gradients_end * sizeof(float));
         assert_true(parameters->states[1]->bytes <= parameters->gradients_end * sizeof(float));
         assert_true(parameters->states[1]->bytes >= others * sizeof(float));
-        small_model_release(&model);
     }
 }
 
@@ -236,10 +228,9 @@ UNIT_TEST(muon_has_scratch_for_what_it_updates) {
     uint64_t bytes[COUNT(patterns)];
     for (size_t i = 0; i < COUNT(patterns); i++) {
         const struct model_config config = config_of("mhc");
-        struct small_model model;
+        SMALL_MODEL model;
         create(&model, &config, patterns[i], 1, false);
         bytes[i] = ((const struct muon_scratch *)model.gpt.scratch.of_optimizer)->x[0]->bytes;
-        small_model_release(&model);
     }
     assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
 }
@@ -247,7 +238,7 @@ UNIT_TEST(muon_has_scratch_for_what_it_updates) {
 /* By two for each weight, of the GEMM that would compute its gradient; tables that are only looked up have none. */
 UNIT_TEST(frozen_weights_take_fewer_flops) {
     const struct model_config config = untied();
-    struct small_model model, whole;
+    SMALL_MODEL model, whole;
     create(&model, &config, "wte|wpe|lm_head|attn", 0, false);
     create(&whole, &config, NULL, 0, false);
     double untrained = 0.0;
@@ -258,8 +249,6 @@ UNIT_TEST(frozen_weights_take_fewer_flops) {
     }
     assert_true(untrained > 0.0);
     assert_float_equal(gpt_flops_per_token(&whole.gpt) - gpt_flops_per_token(&model.gpt), 2.0 * untrained, 0.5);
-    small_model_release(&model);
-    small_model_release(&whole);
 }
 
 /* ---- rates of groups, and of what a connection adds */
@@ -280,9 +269,9 @@ static enum group group_of(const struct parameter *parameter) {
 /* A step leaves a group whose rate is zero to the bit, and moves all others but alpha_res. */
 static void check_group(struct small_model *model, const struct optimizer_settings *settings, enum group group) {
     const struct parameters *parameters = &model->gpt.parameters;
-    float *before = small_model_read(model, parameters->weights);
+    FREED float *before = small_model_read(model, parameters->weights);
     small_model_step(model, settings, 0);
-    float *after = small_model_read(model, parameters->weights);
+    FREED float *after = small_model_read(model, parameters->weights);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         const bool added = strstr(parameter->name, ".hc_") != NULL;
@@ -292,8 +281,6 @@ static void check_group(struct small_model *model, const struct optimizer_settin
             fail_msg("rate of group %d is zero: %s", (int)group, parameter->name);
         }
     }
-    free(before);
-    free(after);
 }
 
 /* alpha_res is frozen all the time, where decay would move it. */
@@ -309,7 +296,7 @@ UNIT_TEST(groups_whose_rate_is_zero_stay) {
     for (int optimizer = 0; optimizer_at((size_t)optimizer); optimizer++) {
         const struct gpt_options options = {
             .optimizer = {.optimizer = optimizer, .muon_dtype = MUON_FP32, .freeze_alpha_res = true}};
-        struct small_model model;
+        SMALL_MODEL model;
         small_model_create_planned(&model, compute, &config, &options);
         small_model_randomise(&model, 5);
         for (enum group group = 0; group < GROUPS; group++) {
@@ -317,7 +304,6 @@ UNIT_TEST(groups_whose_rate_is_zero_stay) {
                 check_group(&model, &settings[group], group);
             }
         }
-        small_model_release(&model);
     }
 }
 

@@ -7,16 +7,23 @@
  *   test_golden DEVICE [PATTERN]...   on another device: with the backends that it chooses for itself
  *
  * A PATTERN is one of a shell, for names of tests: tests that match one are run, or all if none is given. */
+#include "runtime/files/files.h"
 #include "runtime/gemm/gemm.h"
 #include "src/checkpoint/config_file.h"
 #include "src/evaluation/probe.h"
 #include "src/settings/settings.h"
 #include "tests/support/lanes.h"
 #include "tests/support/rounding.h"
-#include "tests/support/runs.h"
+#include "tests/support/scratch.h"
 #include "tests/support/tensors.h"
+#include "tests/support/test.h"
 #include <dirent.h>
 #include <fnmatch.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* What single precision can keep. */
 static const double LOSS_TOLERANCE = 1e-5;       /* relative */
@@ -91,10 +98,9 @@ static double gradient_norm(const struct safetensors *expected) {
     for (size_t i = 0; i < expected->count; i++) {
         const struct tensor_info *info = &expected->infos[i];
         if (strncmp(info->name, "grad.", 5) == 0) {
-            float *values = tensors_read(expected, info);
+            FREED float *values = tensors_read(expected, info);
             const double norm = tensors_norm(values, info->elements);
             sum += norm * norm;
-            free(values);
         }
     }
     return sqrt(sum);
@@ -152,10 +158,8 @@ static void pass_agrees(void **state) {
         const struct tensor_info *wanted = tensors_need(expected, "", info->name);
         assert_int_equal(info->rank, wanted->rank);
         assert_memory_equal(info->shape, wanted->shape, wanted->rank * sizeof *wanted->shape);
-        float *values = tensors_read(actual, info), *right = tensors_read(expected, wanted);
+        FREED float *values = tensors_read(actual, info), *right = tensors_read(expected, wanted);
         judge_tensor(info->name, values, right, info->elements, whole_norm, rounding);
-        free(values);
-        free(right);
     }
     safetensors_close(actual);
     safetensors_close(expected);
@@ -200,13 +204,10 @@ static void compare_weights(const char *folder, const struct golden_case *golden
     assert_int_equal(actual->count, end->count);
     for (size_t i = 0; i < end->count; i++) {
         const struct tensor_info *info = &end->infos[i];
-        float *a = tensors_read(actual, tensors_need(actual, "", info->name)), *b = tensors_read(end, info);
-        float *from = tensors_read(start, tensors_need(start, "", info->name));
+        FREED float *a = tensors_read(actual, tensors_need(actual, "", info->name)), *b = tensors_read(end, info);
+        FREED float *from = tensors_read(start, tensors_need(start, "", info->name));
         error += pow(tensors_distance(a, b, info->elements), 2.0);
         change += pow(tensors_distance(from, b, info->elements), 2.0);
-        free(a);
-        free(b);
-        free(from);
     }
     judge("weights", sqrt(error), WEIGHT_TOLERANCE * sqrt(change), &worst.weights);
     safetensors_close(actual);

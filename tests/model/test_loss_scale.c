@@ -125,7 +125,7 @@ UNIT_TEST(overflowing_step_changes_nothing_and_halves_the_scale) {
         const struct model_config config = small_model_config("mhc", 4);
         const struct gpt_options options = {.type = ELEMENT_FP16,
                                             .optimizer = {.optimizer = i, .muon_dtype = MUON_FP32}};
-        struct small_model model;
+        SMALL_MODEL model;
         unsigned char *before[KEPT];
         size_t bytes[KEPT];
         small_model_create_planned(&model, compute, &config, &options);
@@ -143,7 +143,6 @@ UNIT_TEST(overflowing_step_changes_nothing_and_halves_the_scale) {
                 free(before[k]);
             }
         }
-        small_model_release(&model);
     }
 }
 
@@ -177,7 +176,7 @@ UNIT_TEST(scale_is_taken_out_of_norm_and_step) {
 static size_t check_plan(const struct gpt_options *options) {
     const struct model_config config = small_model_config("shc", 4);
     const size_t before = compute->allocated_bytes;
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create_planned(&model, compute, &config, options);
     small_model_train(&model, 1, 1e-3);
     const size_t bytes = compute->allocated_bytes - before, planned = model.gpt.plan.total_bytes;
@@ -187,7 +186,6 @@ static size_t check_plan(const struct gpt_options *options) {
                   model.gpt.optimizer->name, bytes, planned);
     assert_true(bytes <= planned && bytes >= planned / 10 * 9);
     assert_true(bytes == planned || options->type != ELEMENT_FP32);
-    small_model_release(&model);
     return bytes;
 }
 
@@ -213,10 +211,9 @@ UNIT_TEST(plan_knows_all_memory) {
 UNIT_TEST(training_follows_fp32) {
     float losses[3];
     for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
-        struct small_model model;
+        SMALL_MODEL model;
         create(&model, type);
         losses[type] = small_model_train(&model, 10, 1e-2);
-        small_model_release(&model);
     }
     const float learned = logf(33.0f) - losses[ELEMENT_FP32];
     print_message("  after 10 steps: fp32 %.4f, bf16 %.4f, fp16 %.4f\n", (double)losses[ELEMENT_FP32],

@@ -89,8 +89,9 @@ static double rounding_of(const struct small_model *model) {
 
 static void compare_forward(struct small_model *model, const struct reference_model *reference, float loss) {
     const size_t tokens = gpt_tokens(&model->gpt), count = tokens * (size_t)model->gpt.config.vocab_size;
-    float *actual = malloc(count * sizeof *actual);
-    double *expected = malloc(count * sizeof *expected), largest = 1.0, error = 0.0;
+    FREED float *actual = malloc(count * sizeof *actual);
+    FREED double *expected = malloc(count * sizeof *expected);
+    double largest = 1.0, error = 0.0;
     const double wanted = reference_model_loss(reference, expected);
     small_model_require(gpt_read_logits(&model->gpt, 0, tokens, actual));
     judge("loss", fabs((double)loss - wanted), (LOSS_TOLERANCE + rounding_of(model)) * wanted, &worst_loss);
@@ -100,15 +101,14 @@ static void compare_forward(struct small_model *model, const struct reference_mo
         error = fmax(error, fabs((double)actual[i] - expected[i]));
     }
     judge("logits", error, (LOGIT_TOLERANCE + rounding_of(model)) * largest, &worst_logits);
-    free(actual);
-    free(expected);
 }
 
 /* The reference's derivative along a direction of one parameter. */
 static double derivative(const struct reference_model *reference, double *values, const struct parameter *parameter,
                          const float *direction) {
     const size_t count = parameter->elements;
-    double *place = values + parameter->offset, *kept = malloc(count * sizeof *kept), loss[2];
+    double *place = values + parameter->offset, loss[2];
+    FREED double *kept = malloc(count * sizeof *kept);
     const double step = STEP / tensors_norm(direction, count);
     memcpy(kept, place, count * sizeof *kept);
     for (int side = 0; side < 2; side++) {
@@ -118,7 +118,6 @@ static double derivative(const struct reference_model *reference, double *values
         loss[side] = reference_model_loss(reference, NULL);
     }
     memcpy(place, kept, count * sizeof *kept);
-    free(kept);
     return (loss[0] - loss[1]) / (2.0 * step);
 }
 
@@ -130,7 +129,7 @@ static void compare_gradients(const struct small_model *model, const float *grad
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
         const float *gradient = gradients + parameter->offset;
-        float *direction = malloc(parameter->elements * sizeof *direction);
+        FREED float *direction = malloc(parameter->elements * sizeof *direction);
         double along = 0.0;
         random_normal(random_key(11, parameter->name), 0, parameter->elements, 0.0, 1.0, direction);
         for (size_t k = 0; k < parameter->elements; k++) {
@@ -140,23 +139,21 @@ static void compare_gradients(const struct small_model *model, const float *grad
               (GRADIENT_TOLERANCE + rounding) * tensors_norm(gradient, parameter->elements) +
                   (GRADIENT_FLOOR + 1e-3 * rounding) * whole,
               &worst_gradient);
-        free(direction);
     }
 }
 
 /* Leaves the device only what the model takes with GELU's outputs kept, which is too little to keep them. */
 static void leave_little_memory(const struct model_config *config, int64_t batch, enum element_type type) {
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create_typed(&model, compute, config, batch, type);
     compute->device.memory_bytes = model.gpt.plan.total_bytes;
-    small_model_release(&model);
 }
 
 /* Compares the last pass, over a batch of this shape. */
 static void compare_pass(struct small_model *model, struct token_shape shape, struct gpt_pass pass, float loss) {
     const struct parameters *parameters = &model->gpt.parameters;
-    float *weights = small_model_read(model, parameters->weights), *gradients = small_model_gradients(model);
-    double *values = malloc(parameters->elements * sizeof *values);
+    FREED float *weights = small_model_read(model, parameters->weights), *gradients = small_model_gradients(model);
+    FREED double *values = malloc(parameters->elements * sizeof *values);
     for (size_t i = 0; i < parameters->elements; i++) {
         values[i] = (double)weights[i];
     }
@@ -175,9 +172,6 @@ static void compare_pass(struct small_model *model, struct token_shape shape, st
     for (uint64_t i = 0; i < parameters->elements; i++) {
         assert_true(gradients[i] == 0.0f); /* between parameters nothing is written */
     }
-    free(weights);
-    free(values);
-    free(gradients);
 }
 
 static void compare_case(const struct model_case *shape) {
@@ -187,7 +181,7 @@ static void compare_case(const struct model_case *shape) {
         shape->memory == USUAL_MEMORY ? shape->type == ELEMENT_FP32 : shape->memory == ENOUGH_MEMORY;
     const struct gpt_pass pass = {.dropout = shape->dropout, .seed = 5, .iteration = 3, .first_row = 70};
     const int64_t batch = is_large(shape) ? 1 : 3;
-    struct small_model model;
+    SMALL_MODEL model;
     compared = scratch_format("%s of %d streams%s%s%s%s in %s, %s", shape->residual, (int)shape->streams,
                               shape->bias ? ", biases" : "", shape->norm_sum ? ", norm_sum" : "",
                               shape->dropout ? ", dropout" : "", shape->scaled ? ", scaled" : "",
@@ -204,7 +198,6 @@ static void compare_case(const struct model_case *shape) {
     assert_int_equal(model.gpt.keeps_activation, keeps_activation);
     assert_true(!shape->absent || !parameters_find(&model.gpt.parameters, shape->absent));
     compare_pass(&model, model.gpt.shape, pass, loss);
-    small_model_release(&model);
 }
 
 #define SHC   .residual = "shc", .streams = 5
@@ -338,20 +331,19 @@ UNIT_TEST(smaller_batches_agree_too) {
     const struct model_config config = config_of(&plain_shc);
     const struct gpt_pass pass = {.dropout = false};
     const struct token_shape small = {2, 5};
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 2);
     small_model_backward(&model, pass);
     small_model_require(gpt_set_batch(&model.gpt, small, model.x, model.y));
     compare_pass(&model, small, pass, small_model_backward(&model, pass));
-    small_model_release(&model);
 }
 
 /* Where their squares are infinite in floats, too. */
 UNIT_TEST(huge_logits_are_capped) {
     for (int kind = SOFTCAP_TANH; kind <= SOFTCAP_RSQRT; kind++) {
         struct model_config config = config_of(&plain_rc);
-        struct small_model model;
+        SMALL_MODEL model;
         config.logit_softcap = 15.0;
         config.softcap_kind = kind;
         small_model_create(&model, compute, &config, 3);
@@ -376,7 +368,6 @@ UNIT_TEST(huge_logits_are_capped) {
         }
         assert_true(model.y[token] >= 0);
         assert_float_equal(loss, (float)(log(sum) - (double)logits[model.y[token]]), 1e-4f);
-        small_model_release(&model);
     }
 }
 
@@ -410,11 +401,11 @@ static float *gradients_of(size_t i, bool frozen, struct small_model *model, flo
 UNIT_TEST(frozen_alpha_res_has_no_gradient) {
     size_t with_one = 0;
     for (size_t i = 0; residual_at(i); i++) {
-        struct small_model free_model, frozen_model;
+        SMALL_MODEL free_model, frozen_model;
         float free_norm, frozen_norm;
         double frozen_squares = 0.0;
-        float *whole = gradients_of(i, false, &free_model, &free_norm);
-        float *others = gradients_of(i, true, &frozen_model, &frozen_norm);
+        FREED float *whole = gradients_of(i, false, &free_model, &free_norm);
+        FREED float *others = gradients_of(i, true, &frozen_model, &frozen_norm);
         for (size_t k = 0; k < free_model.gpt.parameters.count; k++) {
             const struct parameter *parameter = &free_model.gpt.parameters.table[k];
             float *values = whole + parameter->offset;
@@ -428,10 +419,6 @@ UNIT_TEST(frozen_alpha_res_has_no_gradient) {
         const double expected = sqrt((double)free_norm * (double)free_norm - frozen_squares);
         assert_true(fabs((double)frozen_norm - expected) <= 1e-6 * expected);
         assert_true(frozen_squares == 0.0 || frozen_norm < free_norm);
-        free(whole);
-        free(others);
-        small_model_release(&free_model);
-        small_model_release(&frozen_model);
     }
     assert_true(with_one >= 7 * 3);
 }
@@ -471,9 +458,9 @@ static void judge_deviation(const struct small_model *model, const float *weight
 UNIT_TEST(track3_begins_with_zeros_and_wide_embeddings) {
     const struct model_config config =
         config_of(&(struct model_case){RC, .settings = "tie_embeddings=false mlp=swiglu init=track3"});
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
-    float *weights = small_model_read(&model, model.gpt.parameters.weights);
+    FREED float *weights = small_model_read(&model, model.gpt.parameters.weights);
     const double inner = sqrt(0.33 / (double)config.n_embd);
     judge_deviation(&model, weights, "transformer.wte.weight", 1.0);
     judge_deviation(&model, weights, "transformer.wpe.weight", 1.0);
@@ -483,8 +470,6 @@ UNIT_TEST(track3_begins_with_zeros_and_wide_embeddings) {
     judge_deviation(&model, weights, "transformer.h.1.mlp.c_fc.weight", inner);
     judge_deviation(&model, weights, "transformer.h.1.mlp.c_proj.weight", 0.0);
     judge_deviation(&model, weights, "lm_head.weight", 0.0);
-    free(weights);
-    small_model_release(&model);
 }
 
 static int begin(void **state) {

@@ -95,7 +95,7 @@ static float *random_gradients(const struct small_model *model) {
 static void assert_rounded(const struct small_model *model, const float *gradients, int64_t iteration,
                            size_t state) {
     const struct parameters *parameters = &model->gpt.parameters;
-    uint16_t *bits = malloc(parameters->elements * sizeof *bits);
+    FREED uint16_t *bits = malloc(parameters->elements * sizeof *bits);
     small_model_require(
         buffer_read(compute, parameters->states[state], 0, bits, parameters->elements * sizeof *bits));
     for (size_t k = 0; k < parameters->count; k++) {
@@ -108,14 +108,13 @@ static void assert_rounded(const struct small_model *model, const float *gradien
             }
         }
     }
-    free(bits);
 }
 
 UNIT_TEST(states_round_as_the_host_does) {
     for (size_t optimizer = 0; optimizer < 2; optimizer++) {
-        struct small_model model;
+        SMALL_MODEL model;
         create(&model, optimizer);
-        float *gradients = random_gradients(&model);
+        FREED float *gradients = random_gradients(&model);
         step(&model, gradients, 7, 5, 0);
         assert_rounded(&model, gradients, 5, 0);
         if (optimizer == 0) { /* Muon has second moments of some parameters alone, and takes no part of a matrix */
@@ -124,81 +123,69 @@ UNIT_TEST(states_round_as_the_host_does) {
             assert_rounded(&model, gradients, 6, 0);
             assert_rounded(&model, gradients, 6, 1);
         }
-        free(gradients);
-        small_model_release(&model);
     }
 }
 
 /* The mean of n numbers that are one unit apart is within 5 deviations, 5 / (2 sqrt(n)) units, of x. Rounding to
  * nearest would be off by 0.3 units. */
 UNIT_TEST(mean_of_rounded_numbers_is_right) {
-    struct small_model model;
+    SMALL_MODEL model;
     create(&model, 0);
     const uint64_t elements = model.gpt.parameters.elements;
-    float *gradients = malloc(elements * sizeof *gradients);
+    FREED float *gradients = malloc(elements * sizeof *gradients);
     for (uint64_t i = 0; i < elements; i++) {
         gradients[i] = i % 2 ? -1.0f - 0.3f * 0x1p-7f : 1.0f + 0.3f * 0x1p-7f;
     }
     step(&model, gradients, 1, 0, 0);
-    uint16_t *bits = read_bits(&model, 0);
+    FREED uint16_t *bits = read_bits(&model, 0);
     double sum = 0.0;
     for (uint64_t i = 0; i < elements; i++) {
         sum += fabs((double)element_decode(bits[i], ELEMENT_BF16));
     }
     const double units = (sum / (double)elements - (double)gradients[0]) / 0x1p-7;
     assert_true(fabs(units) < 2.5 / sqrt((double)elements) && 2.5 / sqrt((double)elements) < 0.05);
-    free(bits);
-    free(gradients);
-    small_model_release(&model);
 }
 
 UNIT_TEST(special_numbers_stay_what_they_are) {
     static const float special[] = {0.0f,   1.0f,    -2.5f,   INFINITY, -INFINITY, NAN,
                                     1e-40f, -3e-42f, FLT_MIN, FLT_MAX,  -FLT_MAX,  0x1.fffffep-126f};
-    struct small_model model;
+    SMALL_MODEL model;
     create(&model, 0);
-    float *gradients = random_gradients(&model);
+    FREED float *gradients = random_gradients(&model);
     for (uint64_t i = 0; i < model.gpt.parameters.elements; i++) {
         gradients[i] = special[i % COUNT(special)];
     }
     step(&model, gradients, 1, 3, 0);
     assert_rounded(&model, gradients, 3, 0);
-    uint16_t *bits = read_bits(&model, 0);
+    FREED uint16_t *bits = read_bits(&model, 0);
     for (size_t i = 0; i < COUNT(special); i++) {
         const float x = special[i], rounded = element_decode(bits[i], ELEMENT_BF16);
         assert_true(isnan(x) ? isnan(rounded) : isinf(x) ? rounded == x : isfinite(rounded));
         assert_true(!(fabsf(x) <= 8.0f) || fabsf(x) < 1.0f || rounded == x); /* 1 and 2.5 are numbers of bf16 */
     }
-    free(bits);
-    free(gradients);
-    small_model_release(&model);
 }
 
 /* How many of the first moments two steps round alike. */
 static uint64_t count_alike(struct small_model *model, const float *gradients, uint64_t seed, int64_t iteration) {
     step(model, gradients, 1, 1, 0);
-    uint16_t *first = read_bits(model, 0);
+    FREED uint16_t *first = read_bits(model, 0);
     step(model, gradients, seed, iteration, 0);
-    uint16_t *second = read_bits(model, 0);
+    FREED uint16_t *second = read_bits(model, 0);
     uint64_t alike = 0;
     for (uint64_t i = 0; i < model->gpt.parameters.elements; i++) {
         alike += first[i] == second[i];
     }
-    free(first);
-    free(second);
     return alike;
 }
 
 UNIT_TEST(bits_depend_on_seed_and_iteration) {
-    struct small_model model;
+    SMALL_MODEL model;
     create(&model, 0);
     const uint64_t elements = model.gpt.parameters.elements;
-    float *gradients = random_gradients(&model);
+    FREED float *gradients = random_gradients(&model);
     assert_int_equal(count_alike(&model, gradients, 1, 1), elements);
     assert_true(count_alike(&model, gradients, 2, 1) < elements * 3 / 4); /* 2/3 of random numbers */
     assert_true(count_alike(&model, gradients, 1, 2) < elements * 3 / 4);
-    free(gradients);
-    small_model_release(&model);
 }
 
 /* ---- weights in bf16 */
@@ -220,11 +207,10 @@ static void create_pair(struct pair *pair, const struct model_config *config, si
     small_model_create_planned(&pair->narrow, compute, config, &options);
     small_model_randomise(&pair->narrow, 5);
     const struct parameters *parameters = &pair->narrow.gpt.parameters;
-    float *values = malloc(parameters->elements * sizeof *values);
+    FREED float *values = malloc(parameters->elements * sizeof *values);
     small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
     small_model_require(parameters_write(compute, &pair->wide.gpt.parameters, 0, parameters->elements, values));
     parameters_round(compute, &pair->wide.gpt.parameters);
-    free(values);
     pair->gradients = random_gradients(&pair->narrow);
 }
 
@@ -251,11 +237,9 @@ UNIT_TEST(passes_are_those_of_fp32_weights) {
         const float wide = small_model_backward(&pair.wide, (struct gpt_pass){.dropout = false});
         const float narrow = small_model_backward(&pair.narrow, (struct gpt_pass){.dropout = false});
         assert_memory_equal(&wide, &narrow, sizeof wide);
-        float *gradients[] = {small_model_read(&pair.wide, pair.wide.gpt.parameters.gradients),
-                              small_model_read(&pair.narrow, pair.narrow.gpt.parameters.gradients)};
-        assert_memory_equal(gradients[0], gradients[1], bytes);
-        free(gradients[0]);
-        free(gradients[1]);
+        FREED float *first = small_model_read(&pair.wide, pair.wide.gpt.parameters.gradients);
+        FREED float *second = small_model_read(&pair.narrow, pair.narrow.gpt.parameters.gradients);
+        assert_memory_equal(first, second, bytes);
         release_pair(&pair);
     }
 }
@@ -266,8 +250,8 @@ static void compare_step(struct pair *pair, int64_t iteration, uint64_t cut) {
     const uint64_t elements = parameters->elements;
     step(&pair->wide, pair->gradients, 11, iteration, cut);
     step(&pair->narrow, pair->gradients, 11, iteration, cut);
-    float *wide = small_model_read(&pair->wide, pair->wide.gpt.parameters.weights);
-    float *narrow = malloc(elements * sizeof *narrow);
+    FREED float *wide = small_model_read(&pair->wide, pair->wide.gpt.parameters.weights);
+    FREED float *narrow = malloc(elements * sizeof *narrow);
     small_model_require(parameters_read(compute, parameters, 0, elements, narrow));
     assert_memory_equal(wide, narrow, parameters->lowp_only_from * sizeof *wide);
     size_t nearest = 0, compared = 0;
@@ -285,8 +269,6 @@ static void compare_step(struct pair *pair, int64_t iteration, uint64_t cut) {
         }
     }
     assert_true(compared > 3000 && nearest > compared / 2 && nearest < compared * 9 / 10); /* 3 of 4 */
-    free(wide);
-    free(narrow);
 }
 
 UNIT_TEST(steps_round_weights_as_the_host_does) {
@@ -311,7 +293,7 @@ UNIT_TEST(small_steps_are_not_lost) {
     const struct model_config config = small_model_config("shc", 4);
     create_pair(&pair, &config, 0, ELEMENT_FP32);
     struct parameters *parameters = &pair.narrow.gpt.parameters;
-    float *values = malloc(parameters->elements * sizeof *values);
+    FREED float *values = malloc(parameters->elements * sizeof *values);
     for (uint64_t i = 0; i < parameters->elements; i++) {
         values[i] = 1.0f;
         pair.gradients[i] = -1.0f; /* so that a step adds the rate, 1e-3 */
@@ -328,7 +310,6 @@ UNIT_TEST(small_steps_are_not_lost) {
     const double count = (double)(parameters->elements - parameters->lowp_only_from);
     print_message("  8 steps of 1e-3 from 1: mean %.5f, where bf16 has 1 and 1.0078125\n", sum / count);
     assert_true(fabs(sum / count - 8e-3) < 5.0 * 0x1p-7 * sqrt(2.0 / count));
-    free(values);
     release_pair(&pair);
 }
 
@@ -383,7 +364,7 @@ static const struct optimizer_settings muon = {.learning_rate = 0.01,
 
 static struct outcome step_matrices(struct small_model *model) {
     const struct parameters *parameters = &model->gpt.parameters;
-    float *before = small_model_read(model, parameters->weights);
+    FREED float *before = small_model_read(model, parameters->weights);
     small_model_step(model, &muon, 0);
     float *after = small_model_read(model, parameters->weights);
     float *momentum = small_model_read(model, parameters->states[0]);
@@ -394,7 +375,6 @@ static struct outcome step_matrices(struct small_model *model) {
             momentum[k] = parameter->matrices[0] ? momentum[k] : 0.0f;
         }
     }
-    free(before);
     return (struct outcome){after, momentum};
 }
 
@@ -408,7 +388,7 @@ UNIT_TEST(a_step_in_16_bits_is_near_that_in_32) {
                                             .optimizer = {.optimizer = 1,
                                                           .muon_dtype =
                                                               type == ELEMENT_BF16 ? MUON_BF16 : MUON_FP32}};
-        struct small_model model;
+        SMALL_MODEL model;
         small_model_create_planned(&model, compute, &config, &options);
         small_model_randomise(&model, 5);
         model.gpt.loss_scale.scale = type == ELEMENT_FP16 ? 256.0f : 1.0f;
@@ -421,7 +401,6 @@ UNIT_TEST(a_step_in_16_bits_is_near_that_in_32) {
                                 tensors_norm(fp32->momentum, elements);
         print_message("  %s: change %.4f, momentum %.4f\n", element_name(type), change, momentum);
         assert_true(type == ELEMENT_FP32 || (change < bounds[type] && momentum < bounds[type]));
-        small_model_release(&model);
     }
     for (enum element_type type = ELEMENT_FP32; type <= ELEMENT_FP16; type++) {
         free(outcomes[type].change);

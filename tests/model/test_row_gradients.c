@@ -57,47 +57,42 @@ static float *two_passes(struct small_model *model, const uint32_t *words, struc
         }
         gpt_backward(gpt, pass == 1 ? &(struct gpt_listener){look, witness} : NULL);
     }
-    float *apart = small_model_read(model, gpt->parameters.gradients);
+    FREED float *apart = small_model_read(model, gpt->parameters.gradients);
     if (words) {
         const uint64_t first = gpt->parameters.token_embedding;
         assert_memory_equal(apart + first, witness->early + first, wte_bytes(model));
     }
     row_gradients_join(gpt);
     assert_int_equal(gpt->row_gradients.count, 0);
-    free(apart);
     return small_model_read(model, gpt->parameters.gradients);
 }
 
 /* Also where other ranks have tokens, which add nothing. */
 UNIT_TEST(pieces_join_to_the_whole) {
     for (size_t more = 0; more <= 5; more += 5) {
-        struct small_model model;
+        SMALL_MODEL model;
         uint32_t words[(VOCABULARY + 31) / 32] = {0};
         create(&model, ROOM);
         struct witness whole = {&model, NULL}, pieces = {&model, NULL};
         mark(&model, words, more);
-        float *expected = two_passes(&model, NULL, &whole), *found = two_passes(&model, words, &pieces);
+        FREED float *expected = two_passes(&model, NULL, &whole), *found = two_passes(&model, words, &pieces);
         const uint64_t first = model.gpt.parameters.token_embedding;
         assert_memory_not_equal(pieces.early + first, expected + first, wte_bytes(&model));
         assert_memory_equal(found, expected, model.gpt.parameters.elements * sizeof *found);
-        free(expected);
-        free(found);
         free(whole.early);
         free(pieces.early);
-        small_model_release(&model);
     }
 }
 
 UNIT_TEST(too_many_tokens_are_not_kept_apart) {
     uint32_t all[(VOCABULARY + 31) / 32];
-    struct small_model model;
+    SMALL_MODEL model;
     memset(all, 0xff, sizeof all);
     all[2] = (1U << VOCABULARY % 32) - 1;
     create(&model, 1000);
     assert_int_equal(model.gpt.row_gradients.most, VOCABULARY / 2);
     row_gradients_begin(&model.gpt, all);
     assert_int_equal(model.gpt.row_gradients.count, 0);
-    small_model_release(&model);
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

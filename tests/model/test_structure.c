@@ -82,13 +82,13 @@ static void measure(struct small_model *model, struct measurement *measurement) 
     const size_t n = (size_t)model->gpt.config.n_streams, tokens = gpt_tokens(&model->gpt), row = n * (n + 2);
     const struct residual_variant *variant = model->gpt.config.residual;
     const struct deviations none = {.smallest = HUGE_VAL, .largest = -HUGE_VAL, .singular = HUGE_VAL};
-    double *products = calloc(tokens * n * n, sizeof *products);
+    FREED double *products = calloc(tokens * n * n, sizeof *products);
     *measurement = (struct measurement){none, none};
     for (size_t i = 0; i < tokens * n; i++) {
         products[i / n * n * n + i % n * (n + 1)] = 1.0;
     }
     for (int64_t sublayer = 0; sublayer < 2 * model->gpt.config.n_layer; sublayer++) {
-        float *h = small_model_matrices(model, sublayer);
+        FREED float *h = small_model_matrices(model, sublayer);
         for (size_t token = 0; token < tokens; token++) {
             double matrix[MOST];
             for (size_t i = 0; i < n * n; i++) {
@@ -97,17 +97,15 @@ static void measure(struct small_model *model, struct measurement *measurement) 
             widen(&measurement->each, variant, matrix, n);
             stream_matrix_compose(products + token * n * n, matrix, (int64_t)n);
         }
-        free(h);
     }
     for (size_t token = 0; token < tokens; token++) {
         widen(&measurement->product, variant, products + token * n * n, n);
     }
-    free(products);
 }
 
 static void measure_typed(const struct model_config *config, enum element_type type, enum weights weights,
                           struct measurement *measurement) {
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create_typed(&model, compute, config, 3, type);
     if (weights == RANDOM) {
         small_model_randomise(&model, 7);
@@ -116,7 +114,6 @@ static void measure_typed(const struct model_config *config, enum element_type t
     }
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
     measure(&model, measurement);
-    small_model_release(&model);
     print_message(
         "  %-9s n %d: norm %.1e, rows %.1e, columns %.1e, entries %.3g .. %.3g, from I %.3g; product: norm "
         "%.1e, rows %.1e, columns %.1e\n",
@@ -237,7 +234,7 @@ static void check_deep(const struct residual_variant *variant, int64_t streams, 
 /* Biases of what H_res is made of are random, with this deviation. */
 static void measure_large(const char *residual, double spread, struct measurement *measurement) {
     const struct model_config config = small_model_config(residual, reference_streams(residual_find(residual), 4));
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 7);
     const struct parameters *parameters = &model.gpt.parameters;
@@ -245,16 +242,14 @@ static void measure_large(const char *residual, double spread, struct measuremen
         const struct parameter *parameter = &parameters->table[i];
         const char *leaf = strrchr(parameter->name, '.') + 1;
         if (parameter->leaf && *leaf == 'b' && strcmp(leaf, "b_pre") != 0 && strcmp(leaf, "b_post") != 0) {
-            float *values = malloc(parameter->elements * sizeof *values);
+            FREED float *values = malloc(parameter->elements * sizeof *values);
             random_normal(random_key(5, parameter->name), 0, parameter->elements, 0.0, spread, values);
             small_model_require(
                 parameters_write(compute, parameters, parameter->offset, parameter->elements, values));
-            free(values);
         }
     }
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
     measure(&model, measurement);
-    small_model_release(&model);
 }
 
 /* Of 1e30, too, but for go_mhc, whose angles docs/variants.md limits. */
@@ -454,36 +449,32 @@ UNIT_TEST(gates_are_in_their_ranges) {
         }
         const struct model_config config = small_model_config(variant->name, reference_streams(variant, 3));
         const size_t n = (size_t)config.n_streams, row = n * (n + 2);
-        struct small_model model;
+        SMALL_MODEL model;
         small_model_create(&model, compute, &config, 3);
         small_model_randomise(&model, 3);
         small_model_forward(&model, (struct gpt_pass){.dropout = false});
-        float *h = small_model_matrices(&model, 1);
+        FREED float *h = small_model_matrices(&model, 1);
         for (size_t at = 0; at < gpt_tokens(&model.gpt) * row; at++) {
             const float highest = at % row < n ? 1.0f : 2.0f;
             assert_true(at % row >= 2 * n || (h[at] > 0.0f && h[at] < highest));
         }
-        free(h);
-        small_model_release(&model);
     }
 }
 
 /* Stream l mod n is read and written most at first. */
 UNIT_TEST(gates_start_at_one_stream) {
     const struct model_config config = small_model_config("shc", 3);
-    struct small_model model;
+    SMALL_MODEL model;
     small_model_create(&model, compute, &config, 3);
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
     for (int64_t sublayer = 0; sublayer < 4; sublayer++) {
-        float *h = small_model_matrices(&model, sublayer);
+        FREED float *h = small_model_matrices(&model, sublayer);
         for (int64_t s = 0; s < 3; s++) {
             const double pre = 1.0 / (1.0 + exp(s == sublayer % 3 ? -1.0 : 1.0));
             assert_within("h_pre", fabs((double)h[s] - pre), 1e-6);
             assert_within("h_post", fabs((double)h[3 + s] - 2.0 * pre), 2e-6);
         }
-        free(h);
     }
-    small_model_release(&model);
 }
 
 /* ---- the measuring itself */
@@ -503,7 +494,7 @@ UNIT_TEST(reported_statistics_agree) {
     static const char *const variants[] = {"hc", "mhc", "shc"};
     for (size_t i = 0; i < 3; i++) {
         const struct model_config config = small_model_config(variants[i], 4);
-        struct small_model model;
+        SMALL_MODEL model;
         struct measurement measurement;
         struct h_measurement reported;
         small_model_create(&model, compute, &config, 3);
@@ -529,7 +520,6 @@ UNIT_TEST(reported_statistics_agree) {
                     reported.row_maximum_median <= reported.row_maximum_p90 &&
                     reported.row_maximum_p90 <= each->largest);
         h_measurement_end(&reported);
-        small_model_release(&model);
     }
 }
 

@@ -90,8 +90,9 @@ static int by_logit(const void *a, const void *b) {
 /* Sorts all, cuts after top_k, cuts what is left after top_p, draws from the rest. Where nothing is cut, tokens
  * stay in their order. */
 static int32_t choose_plainly(const float *logits, size_t count, struct choice_settings settings, double uniform) {
-    int32_t *order = malloc(count * sizeof *order);
-    double *weights = malloc(count * sizeof *weights), total = 0.0, sum = 0.0;
+    FREED int32_t *order = malloc(count * sizeof *order);
+    FREED double *weights = malloc(count * sizeof *weights);
+    double total = 0.0, sum = 0.0;
     for (size_t i = 0; i < count; i++) {
         order[i] = (int32_t)i;
     }
@@ -111,8 +112,6 @@ static int32_t choose_plainly(const float *logits, size_t count, struct choice_s
     for (double passed = weights[0]; at + 1 < fewest && passed <= uniform * sum; passed += weights[++at]) {
     }
     const int32_t token = order[at];
-    free(order);
-    free(weights);
     return token;
 }
 
@@ -122,7 +121,7 @@ UNIT_TEST(choices_are_those_of_a_plain_one) {
                                                    {1.0, 50256, 1.0, 0.0}, {1.0, 2, 1.0, 0.0}, {1.0, 0, 0.0, 0.0},
                                                    {1.0, 3, 0.45, 0.0}};
     const size_t counts[] = {1, 2, 3, 256, 50257};
-    float *logits = malloc(50257 * sizeof *logits);
+    FREED float *logits = malloc(50257 * sizeof *logits);
     for (size_t c = 0; c < COUNT(counts); c++) {
         random_normal(random_key(c, "logits"), 0, counts[c], 0.0, 3.0, logits);
         logits[counts[c] / 2] = logits[0]; /* a tie */
@@ -134,7 +133,6 @@ UNIT_TEST(choices_are_those_of_a_plain_one) {
             }
         }
     }
-    free(logits);
 }
 
 UNIT_TEST(logits_that_are_no_numbers_are_refused) {

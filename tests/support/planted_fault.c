@@ -1,4 +1,5 @@
 #include "tests/support/planted_fault.h"
+#include "tests/support/freed.h"
 #include <CL/cl.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const ch
     void *symbol = dlsym(RTLD_NEXT, "clCreateProgramWithSource");
     memcpy(&next, &symbol, sizeof next);
     const char *at = fault_right ? strstr(texts[0], fault_right) : NULL;
-    char *text = NULL;
+    FREED char *text = NULL;
     if (!at ||
         asprintf(&text, "%.*s%s%s", (int)(at - texts[0]), texts[0], fault_wrong, at + strlen(fault_right)) < 0) {
         return next(context, count, texts, lengths, code);
@@ -33,6 +34,5 @@ cl_program clCreateProgramWithSource(cl_context context, cl_uint count, const ch
     changed++;
     const char *given = text;
     const cl_program program = next(context, 1, &given, NULL, code);
-    free(text);
     return program;
 }

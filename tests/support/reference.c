@@ -2,6 +2,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include "src/operations/policy.h"
+#include "tests/support/freed.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static double project(const struct reference_gates *gates, const double *z, cons
 
 void reference_gates_read(const struct reference_gates *gates, const double *x, double *u, double *s) {
     const size_t streams = gates->streams, c = gates->channels, row = streams * c;
-    double *z = calloc(row, sizeof *z), *hidden = calloc(gates->rank, sizeof *hidden);
+    FREED double *z = calloc(row, sizeof *z), *hidden = calloc(gates->rank, sizeof *hidden);
     for (size_t k = 0; k < row; k++) {
         const double *stream = x + k / c * c;
         z[k] = x[k] / sqrt(reference_dot(c, stream, stream) / (double)c + gates->epsilon) *
@@ -57,8 +58,6 @@ void reference_gates_read(const struct reference_gates *gates, const double *x, 
         }
         u[k % c] = (k < c ? 0.0 : u[k % c]) + z[k] / (1.0 + exp(-logit)) / (double)streams;
     }
-    free(z);
-    free(hidden);
 }
 
 double reference_log_sum_exp(const double *x, size_t count, size_t stride) {
@@ -73,7 +72,7 @@ double reference_log_sum_exp(const double *x, size_t count, size_t stride) {
 }
 
 void reference_norm(const struct reference_norm *norm, size_t width, const double *x, double *y,
-                    double statistics[2]) {
+                    double *statistics) {
     double mean = 0.0, variance = 0.0;
     for (size_t i = 0; i < width && norm->kind == NORM_LAYER; i++) {
         mean += x[i] / (double)width;
@@ -85,13 +84,15 @@ void reference_norm(const struct reference_norm *norm, size_t width, const doubl
     for (size_t i = 0; i < width; i++) {
         y[i] = (x[i] - mean) * scale * (norm->gain ? norm->gain[i] : 1.0) + (norm->bias ? norm->bias[i] : 0.0);
     }
-    statistics[0] = mean;
-    statistics[1] = scale;
+    if (statistics) {
+        statistics[0] = mean;
+        statistics[1] = scale;
+    }
 }
 
 void reference_width_mix(const struct reference_norm *norm, size_t streams, size_t channels, const double *x,
-                         const double *h, double *normed, double statistics[2]) {
-    double *u = malloc(channels * sizeof *u);
+                         const double *h, double *normed, double *statistics) {
+    FREED double *u = malloc(channels * sizeof *u);
     for (size_t c = 0; c < channels; c++) {
         u[c] = 0.0;
         for (size_t s = 0; s < streams; s++) {
@@ -99,7 +100,6 @@ void reference_width_mix(const struct reference_norm *norm, size_t streams, size
         }
     }
     reference_norm(norm, channels, u, normed, statistics);
-    free(u);
 }
 
 void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,
@@ -145,7 +145,7 @@ static double attend(size_t head_size, double scale, const double *query, const 
 void reference_attention(const struct reference_attention *shape, const double *qkv, double *y, double *lse) {
     const size_t size = shape->head_size, sequence = shape->sequence, heads = shape->heads;
     const size_t row = (heads + 2 * shape->kv_heads) * size;
-    double *p = malloc(sequence * sizeof *p), *factors = malloc(sequence * sizeof *factors);
+    FREED double *p = malloc(sequence * sizeof *p), *factors = malloc(sequence * sizeof *factors);
     for (size_t i = 0; i < shape->batch * heads * sequence; i++) {
         const size_t b = i / sequence / heads, head = i / sequence % heads, query = i % sequence;
         const double *rows = qkv + b * sequence * row;
@@ -157,8 +157,6 @@ void reference_attention(const struct reference_attention *shape, const double *
         lse[i] = attend(size, shape->scale, rows + query * row + head * size, keys, keys + shape->kv_heads * size,
                         row, query + 1, factors, p, y + ((b * sequence + query) * heads + head) * size);
     }
-    free(p);
-    free(factors);
 }
 
 static double frequency(const struct reference_head_rows *shape, size_t d) {
@@ -174,12 +172,12 @@ void reference_head_rows(const struct reference_head_rows *shape, size_t positio
     const size_t size = shape->head_size, half = size / 2;
     memcpy(changed, qkv, (shape->heads + 2 * shape->kv_heads) * size * sizeof *changed);
     for (size_t head = 0; head < shape->heads + shape->kv_heads; head++) {
-        double *row = changed + head * size, statistics[2];
+        double *row = changed + head * size;
         const struct reference_norm norm = {.kind = NORM_RMS,
                                             .epsilon = shape->epsilon,
                                             .gain = head < shape->heads ? shape->q_gain : shape->k_gain};
         if (shape->normed) {
-            reference_norm(&norm, size, qkv + head * size, row, statistics);
+            reference_norm(&norm, size, qkv + head * size, row, NULL);
         }
         for (size_t d = 0; shape->theta > 0.0 && d < half; d++) {
             const double angle = (double)position * frequency(shape, d);
@@ -208,13 +206,12 @@ void reference_cache_put(const struct reference_cache *cache, size_t row, size_t
 void reference_cache_attend(const struct reference_cache *cache, size_t row, size_t position, const double *qkv,
                             double *y) {
     const size_t size = cache->head_size;
-    double *p = malloc((position + 1) * sizeof *p);
+    FREED double *p = malloc((position + 1) * sizeof *p);
     for (size_t head = 0; head < cache->heads; head++) {
         const size_t at = cache_at(cache, row, head * cache->kv_heads / cache->heads, 0);
         attend(size, cache->scale, qkv + head * size, cache->keys + at, cache->values + at, size, position + 1,
                NULL, p, y + head * size);
     }
-    free(p);
 }
 
 double reference_gelu(double x) {
@@ -256,22 +253,18 @@ static double *reference_product(size_t rows, size_t inner, size_t columns, cons
 
 void reference_newton_schulz(size_t rows, size_t columns, int64_t steps, const float coefficients[3], double *x) {
     for (int64_t step = 0; step < steps; step++) {
-        double *transposed = memory_allocate(rows * columns, sizeof *transposed);
+        FREED double *transposed = memory_allocate(rows * columns, sizeof *transposed);
         for (size_t i = 0; i < rows * columns; i++) {
             transposed[i % columns * rows + i / columns] = x[i];
         }
-        double *gram = reference_product(rows, columns, rows, x, transposed);
-        double *square = reference_product(rows, rows, rows, gram, gram);
+        FREED double *gram = reference_product(rows, columns, rows, x, transposed);
+        FREED double *square = reference_product(rows, rows, rows, gram, gram);
         for (size_t i = 0; i < rows * rows; i++) {
             gram[i] = (i / rows == i % rows ? (double)coefficients[0] : 0.0) + (double)coefficients[1] * gram[i] +
                       (double)coefficients[2] * square[i];
         }
-        double *next = reference_product(rows, rows, columns, gram, x);
+        FREED double *next = reference_product(rows, rows, columns, gram, x);
         memcpy(x, next, rows * columns * sizeof *x);
-        free(next);
-        free(square);
-        free(gram);
-        free(transposed);
     }
 }
 

@@ -19,13 +19,13 @@ struct reference_norm {
 };
 
 /* y = (x - mean) / sqrt(variance + epsilon) * gain + bias; of an RMSNorm x / sqrt(mean square + epsilon) * gain.
- * statistics: mean or 0, and 1 / sqrt(...). */
+ * statistics: mean or 0, and 1 / sqrt(...); NULL: not wanted. */
 void reference_norm(const struct reference_norm *norm, size_t width, const double *x, double *y,
-                    double statistics[2]);
+                    double *statistics);
 
 /* One token: u = sum_s pre_s x_s, normed = norm(u). h NULL: S = 1 and pre = 1. */
 void reference_width_mix(const struct reference_norm *norm, size_t streams, size_t channels, const double *x,
-                         const double *h, double *normed, double statistics[2]);
+                         const double *h, double *normed, double *statistics);
 
 /* One token: mixed_i = sum_j res_ij x_j + post_i output. h NULL: mixed = x + output. */
 void reference_depth_mix(size_t streams, size_t channels, const double *x, const double *h, const double *output,

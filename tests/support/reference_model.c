@@ -1,4 +1,6 @@
 #include "tests/support/reference_model.h"
+#include "runtime/system/memory.h"
+#include "tests/support/freed.h"
 #include "tests/support/reference.h"
 #include "tests/support/reference_residual.h"
 #include <inttypes.h>
@@ -19,12 +21,7 @@ struct place {
 };
 
 static double *allocate(size_t count) {
-    double *values = calloc(count + 1, sizeof *values);
-    if (!values) {
-        perror("calloc");
-        exit(1);
-    }
-    return values;
+    return memory_zeroed(count, sizeof(double));
 }
 
 /* "transformer.<name>"; NULL: the model has none. */
@@ -67,6 +64,13 @@ static void linear(size_t rows, size_t inputs, size_t outputs, const double *in,
                 reference_dot(inputs, in + i * inputs, weight + k * inputs) + (bias ? bias[k] : 0.0);
         }
     }
+}
+
+/* The linear layer of this name in the sublayer. */
+static void linear_named(const struct place *place, const char *name, size_t inputs, size_t outputs,
+                         const double *in, double *out) {
+    linear(place->tokens, inputs, outputs, in, find_leaf(place, name, name, "weight"),
+           find_leaf(place, name, name, "bias"), out);
 }
 
 /* ---- hyper-connections */
@@ -115,14 +119,13 @@ static void make_matrices(const struct place *place, const double *x, double *h)
     const struct residual_sizes sizes = residual_sizes(config->residual, config->n_streams, NULL);
     const size_t groups = sizes.norm_groups, columns = sizes.columns;
     const struct reference_map map = map_of(place);
-    double squares[STREAMS], *raw = allocate(groups * columns), *z = allocate(groups * columns);
+    FREED double *raw = allocate(groups * columns), *z = allocate(groups * columns);
+    double squares[STREAMS];
     for (size_t s = 0; s < place->streams; s++) {
         squares[s] = reference_dot(place->width, x + s * place->width, x + s * place->width);
     }
     project(place, x, groups, columns, raw);
     reference_map_token(&map, columns, raw, squares, z, h);
-    free(raw);
-    free(z);
 }
 
 /* ---- branches */
@@ -133,21 +136,19 @@ static void project_heads(const struct place *place, const double *q, const doub
     const struct head_shape heads = model_config_heads(place->model->config);
     const size_t row = (size_t)heads.qkv_row, ends[] = {(size_t)heads.y_row, row - (size_t)heads.kv_row, row};
     const double *const inputs[] = {q, k, v};
-    double *all = allocate(place->tokens * row);
+    FREED double *all = allocate(place->tokens * row);
     for (size_t input = 0, first = 0; input < 3; first = ends[input++]) {
-        linear(place->tokens, place->width, row, inputs[input], find_leaf(place, "attn.c_attn", "", "weight"),
-               find_leaf(place, "attn.c_attn", "", "bias"), all);
+        linear_named(place, "attn.c_attn", place->width, row, inputs[input], all);
         for (size_t token = 0; token < place->tokens; token++) {
             memcpy(qkv + token * row + first, all + token * row + first, (ends[input] - first) * sizeof *all);
         }
     }
-    free(all);
 }
 
 /* Of queries, keys and values that are made of q, k and v [N, C]. */
 static void attend(const struct place *place, const double *q, const double *k, const double *v, double *output) {
     const struct reference_model *model = place->model;
-    const size_t tokens = place->tokens, width = place->width;
+    const size_t tokens = place->tokens;
     char name[32];
     snprintf(name, sizeof name, "%" PRId64 " attention", place->index);
     const struct head_shape heads = model_config_heads(model->config);
@@ -163,8 +164,8 @@ static void attend(const struct place *place, const double *q, const double *k, 
         .key = dropout_key(model->pass.seed, model->pass.iteration, name),
         .first_row = model->pass.first_row,
     };
-    double *qkv = allocate(tokens * qkv_row), *inner = allocate(tokens * y_row);
-    double *lse = allocate(tokens * shape.heads);
+    FREED double *qkv = allocate(tokens * qkv_row), *inner = allocate(tokens * y_row);
+    FREED double *lse = allocate(tokens * shape.heads);
     project_heads(place, q, k, v, qkv);
     const struct reference_head_rows rows = {
         .heads = shape.heads,
@@ -177,17 +178,12 @@ static void attend(const struct place *place, const double *q, const double *k, 
         .theta = model->config->position == POSITION_ROPE ? model->config->rope_theta : 0.0,
         .fraction = model->config->rope_fraction,
     };
-    double *changed = allocate(tokens * qkv_row);
+    FREED double *changed = allocate(tokens * qkv_row);
     for (size_t token = 0; token < tokens; token++) {
         reference_head_rows(&rows, token % shape.sequence, qkv + token * qkv_row, changed + token * qkv_row);
     }
     reference_attention(&shape, changed, inner, lse);
-    free(changed);
-    linear(tokens, y_row, width, inner, find_leaf(place, "attn.c_proj", "", "weight"),
-           find_leaf(place, "attn.c_proj", "", "bias"), output);
-    free(qkv);
-    free(inner);
-    free(lse);
+    linear_named(place, "attn.c_proj", y_row, place->width, inner, output);
 }
 
 static double activation(const struct model_config *config, double x) {
@@ -200,20 +196,16 @@ static double activation(const struct model_config *config, double x) {
 static void mlp(const struct place *place, const double *normed, double *output) {
     const struct model_config *config = place->model->config;
     const size_t tokens = place->tokens, width = place->width, hidden = (size_t)config->mlp_width;
-    const double *gate = find_leaf(place, "", "mlp.c_gate", "weight");
-    double *wide = allocate(tokens * hidden), *gates = allocate(tokens * hidden);
-    linear(tokens, width, hidden, normed, find_leaf(place, "", "mlp.c_fc", "weight"),
-           find_leaf(place, "", "mlp.c_fc", "bias"), wide);
+    const bool gate = find_leaf(place, "", "mlp.c_gate", "weight") != NULL;
+    FREED double *wide = allocate(tokens * hidden), *gates = allocate(tokens * hidden);
+    linear_named(place, "mlp.c_fc", width, hidden, normed, wide);
     if (gate) {
-        linear(tokens, width, hidden, normed, gate, find_leaf(place, "", "mlp.c_gate", "bias"), gates);
+        linear_named(place, "mlp.c_gate", width, hidden, normed, gates);
     }
     for (size_t i = 0; i < tokens * hidden; i++) {
         wide[i] = gate ? activation(config, gates[i]) * wide[i] : activation(config, wide[i]);
     }
-    linear(tokens, hidden, width, wide, find_leaf(place, "", "mlp.c_proj", "weight"),
-           find_leaf(place, "", "mlp.c_proj", "bias"), output);
-    free(wide);
-    free(gates);
+    linear_named(place, "mlp.c_proj", hidden, width, wide, output);
 }
 
 static void drop_output(const struct place *place, double *output) {
@@ -252,8 +244,8 @@ static struct reference_gates gates_of(const struct place *place) {
 static void run_gated_sublayer(const struct place *place, double *streams) {
     const struct reference_gates gates = gates_of(place);
     const size_t width = place->width, row = place->streams * width;
-    double *read = allocate(place->tokens * width), *output = allocate(place->tokens * width);
-    double *post = allocate(place->tokens * place->streams);
+    FREED double *read = allocate(place->tokens * width), *output = allocate(place->tokens * width);
+    FREED double *post = allocate(place->tokens * place->streams);
     for (size_t token = 0; token < place->tokens; token++) {
         reference_gates_read(&gates, streams + token * row, read + token * width, post + token * place->streams);
     }
@@ -261,9 +253,6 @@ static void run_gated_sublayer(const struct place *place, double *streams) {
     for (size_t k = 0; k < place->tokens * row; k++) {
         streams[k] += post[k / width] * output[k / row * width + k % width];
     }
-    free(read);
-    free(output);
-    free(post);
 }
 
 /* ---- sublayers */
@@ -275,8 +264,8 @@ static void run_sublayer(const struct place *place, double *streams) {
     const struct reference_norm norm = {place->model->config->norm, place->model->config->norm_eps,
                                         find_leaf(place, "ln_1", "ln_2", "weight"),
                                         find_leaf(place, "ln_1", "ln_2", "bias")};
-    double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width), statistics[2];
-    double *output = allocate(place->tokens * width), *mixed = allocate(row);
+    FREED double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width);
+    FREED double *output = allocate(place->tokens * width), *mixed = allocate(row);
     for (size_t token = 0; token < place->tokens; token++) {
         double *read = place->read + token * place->streams;
         if (!plain) {
@@ -286,7 +275,7 @@ static void run_sublayer(const struct place *place, double *streams) {
             memcpy(read, h + token * h_row, place->streams * sizeof *h);
         }
         reference_width_mix(&norm, place->streams, width, streams + token * row, plain ? NULL : read,
-                            normed + token * width, statistics);
+                            normed + token * width, NULL);
         memcpy(read, h + token * h_row, place->streams * sizeof *h);
     }
     run_branch(place, normed, output);
@@ -295,10 +284,6 @@ static void run_sublayer(const struct place *place, double *streams) {
                             output + token * width, mixed);
         memcpy(streams + token * row, mixed, row * sizeof *mixed);
     }
-    free(h);
-    free(normed);
-    free(output);
-    free(mixed);
 }
 
 /* ---- attention over depth */
@@ -320,16 +305,14 @@ static void read_depth(const struct place *place, const struct depth *depth, dou
         .query = find_connection(place, "query"),
         .epsilon = place->model->config->norm_eps,
     };
-    double *weights = allocate(count);
-    const double **states = calloc(count, sizeof *states);
+    FREED double *weights = allocate(count);
+    FREED const double **states = memory_zeroed(count, sizeof *states);
     for (size_t token = 0; token < place->tokens; token++) {
         for (size_t s = 0; s < count; s++) {
             states[s] = depth->states + s * row + token * place->width;
         }
         reference_depth_read(&leaves, states, weights, mixed + token * place->width);
     }
-    free(states);
-    free(weights);
 }
 
 /* x [N, C] through the norm of this name in the layer */
@@ -337,9 +320,8 @@ static void norm_named(const struct place *place, const char *norm, const double
     const struct model_config *config = place->model->config;
     const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
                                           find_leaf(place, norm, norm, "bias")};
-    double statistics[2];
     for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
-        reference_norm(&leaves, place->width, x + at, normed + at, statistics);
+        reference_norm(&leaves, place->width, x + at, normed + at, NULL);
     }
 }
 
@@ -348,7 +330,8 @@ static void add_output(const struct place *place, struct depth *depth, double *m
     const struct model_config *config = place->model->config;
     const int64_t block = config->settings.values[residual_setting_find("attnres_block")].number;
     const size_t row = place->tokens * place->width;
-    double *normed = allocate(row), *newest = depth->states + depth->count * row;
+    FREED double *normed = allocate(row);
+    double *newest = depth->states + depth->count * row;
     norm_named(place, place->index % 2 ? "ln_2" : "ln_1", mixed, normed);
     run_branch(place, normed, mixed);
     for (size_t i = 0; i < row; i++) {
@@ -359,21 +342,20 @@ static void add_output(const struct place *place, struct depth *depth, double *m
         depth->count++;
         depth->summed = 0;
     }
-    free(normed);
 }
 
 /* embedding [N, C] -> the mixture at the top [N, C], in place */
 static void run_over_depth(struct place *place, double *embedded) {
     const int64_t sublayers = 2 * place->model->config->n_layer;
     const size_t row = place->tokens * place->width;
-    struct depth depth = {.states = allocate(((size_t)sublayers + 2) * row), .count = 1};
-    memcpy(depth.states, embedded, row * sizeof *embedded);
+    FREED double *states = allocate(((size_t)sublayers + 2) * row);
+    struct depth depth = {.states = states, .count = 1};
+    memcpy(states, embedded, row * sizeof *embedded);
     for (place->index = 0; place->index < sublayers; place->index++) {
         read_depth(place, &depth, embedded);
         add_output(place, &depth, embedded);
     }
     read_depth(place, &depth, embedded);
-    free(depth.states);
 }
 
 /* ---- multiway dense connections */
@@ -394,7 +376,7 @@ static void mix_way(const struct place *place, int64_t layer, size_t ways, size_
     const size_t hidden = parameters_find(place->model->parameters, name)->shape[1];
     for (size_t token = 0; token < place->tokens; token++) {
         const double *newest = states + (count - 1) * row + token * width;
-        double *a = allocate(count);
+        FREED double *a = allocate(count);
         memcpy(a, leaves[2] + way * count, count * sizeof *a);
         const double rms =
             sqrt(reference_dot(width, newest, newest) / (double)width + place->model->config->norm_eps);
@@ -413,7 +395,6 @@ static void mix_way(const struct place *place, int64_t layer, size_t ways, size_
                 mixed[c] += a[s] * states[s * row + c];
             }
         }
-        free(a);
     }
 }
 
@@ -421,7 +402,8 @@ static void mix_way(const struct place *place, int64_t layer, size_t ways, size_
 static void run_mixed_layer(struct place *place, int64_t layer, double *inputs, double *state) {
     static const char *const norms[] = {"ln_q", "ln_k", "ln_v"};
     const size_t row = place->tokens * place->width;
-    double *normed = allocate(3 * row), *output = allocate(row), *stream = inputs + 3 * row;
+    const double *stream = inputs + 3 * row;
+    FREED double *normed = allocate(3 * row), *output = allocate(row);
     place->index = 2 * layer;
     for (size_t i = 0; i < 3; i++) {
         norm_named(place, layer > 0 ? norms[i] : "ln_1", inputs + i * row, normed + i * row);
@@ -437,15 +419,13 @@ static void run_mixed_layer(struct place *place, int64_t layer, double *inputs, 
     for (size_t i = 0; i < row; i++) {
         state[i] += output[i];
     }
-    free(normed);
-    free(output);
 }
 
 /* embedding [N, C] -> the mixture at the top [N, C], in place */
 static void run_multiway(struct place *place, double *embedded) {
     const int64_t layers = place->model->config->n_layer;
     const size_t row = place->tokens * place->width;
-    double *states = allocate(((size_t)layers + 1) * row), *inputs = allocate(4 * row);
+    FREED double *states = allocate(((size_t)layers + 1) * row), *inputs = allocate(4 * row);
     memcpy(states, embedded, row * sizeof *states);
     for (size_t i = 0; i < 4; i++) {
         memcpy(inputs + i * row, embedded, row * sizeof *states);
@@ -459,8 +439,6 @@ static void run_multiway(struct place *place, double *embedded) {
     }
     memcpy(embedded, inputs, row * sizeof *embedded);
     place->index = 2 * layers;
-    free(states);
-    free(inputs);
 }
 
 /* ---- the ends */
@@ -471,14 +449,14 @@ static void embed(const struct place *place, double *streams) {
     const double *scale = model->config->stream_expand == STREAM_EXPAND_SCALED ? find(model, "stream_scale") : NULL;
     const struct reference_norm norm = {NORM_RMS, model->config->norm_eps, find(model, "ln_e.weight"), NULL};
     const size_t width = place->width;
-    double *row = allocate(width), statistics[2];
+    FREED double *row = allocate(width);
     for (size_t token = 0; token < place->tokens; token++) {
         const size_t id = (size_t)model->x[token], position = token % (size_t)model->shape.sequence;
         for (size_t c = 0; c < width; c++) {
             row[c] = wte[id * width + c] + (wpe ? wpe[position * width + c] : 0.0);
         }
         if (norm.gain) {
-            reference_norm(&norm, width, row, row, statistics);
+            reference_norm(&norm, width, row, row, NULL);
         }
         for (size_t c = 0; c < width; c++) {
             const double value = row[c] * dropped(model, "embedding", token, c);
@@ -487,7 +465,6 @@ static void embed(const struct place *place, double *streams) {
             }
         }
     }
-    free(row);
 }
 
 /* The weight of stream s in the sum with stream_reduce = head or read. */
@@ -512,7 +489,6 @@ static void reduce(const struct place *place, const double *x, const double *rea
     const struct reference_norm norm = {model->config->norm, model->config->norm_eps, find(model, "ln_f.weight"),
                                         find(model, "ln_f.bias")};
     const size_t width = place->width;
-    double statistics[2];
     if (residual_has_frame(model->config->residual, "gated")) {
         const struct reference_gates gates = gates_of(place);
         reference_gates_read(&gates, x, top, NULL);
@@ -522,7 +498,7 @@ static void reduce(const struct place *place, const double *x, const double *rea
     for (size_t s = 0; s < place->streams; s++) {
         const double *part = x + s * width;
         if (model->config->stream_reduce == STREAM_REDUCE_NORM_SUM) {
-            reference_norm(&norm, width, part, normed, statistics);
+            reference_norm(&norm, width, part, normed, NULL);
             part = normed;
         }
         const double weight =
@@ -535,7 +511,7 @@ static void reduce(const struct place *place, const double *x, const double *rea
         }
     }
     if (model->config->stream_reduce != STREAM_REDUCE_NORM_SUM) {
-        reference_norm(&norm, width, top, normed, statistics);
+        reference_norm(&norm, width, top, normed, NULL);
         memcpy(top, normed, width * sizeof *top);
     }
 }
@@ -545,8 +521,9 @@ static double head_loss(const struct place *place, const double *streams, double
     const size_t vocabulary = (size_t)model->config->vocab_size, width = place->width;
     const double *head = model->values + model->parameters->head, cap = model->config->logit_softcap;
     const double *bias = model->config->head_bias ? model->values + model->parameters->head_bias : NULL;
-    double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary), sum = 0.0;
+    FREED double *top = allocate(width), *normed = allocate(width), *row = allocate(vocabulary);
     size_t valid = 0;
+    double sum = 0.0;
     for (size_t token = 0; token < place->tokens; token++) {
         reduce(place, streams + token * place->streams * width, place->read + token * place->streams, normed, top);
         linear(1, width, vocabulary, top, head, bias, row);
@@ -559,23 +536,16 @@ static double head_loss(const struct place *place, const double *streams, double
             memcpy(logits + token * vocabulary, row, vocabulary * sizeof *row);
         }
     }
-    free(top);
-    free(normed);
-    free(row);
     return sum / (double)valid;
 }
 
 double reference_model_loss(const struct reference_model *model, double *logits) {
-    struct place place = {
-        .model = model,
-        .tokens = (size_t)(model->shape.batch * model->shape.sequence),
-        .width = (size_t)model->config->n_embd,
-        .streams = (size_t)model->config->n_streams,
-    };
-    double *streams = allocate(place.tokens * place.streams * place.width);
-    place.read = allocate(place.tokens * place.streams);
-    for (size_t token = 0; token < place.tokens; token++) {
-        place.read[token * place.streams] = 1.0;
+    const size_t tokens = (size_t)(model->shape.batch * model->shape.sequence);
+    const size_t width = (size_t)model->config->n_embd, n = (size_t)model->config->n_streams;
+    FREED double *streams = allocate(tokens * n * width), *read = allocate(tokens * n);
+    struct place place = {.model = model, .tokens = tokens, .width = width, .streams = n, .read = read};
+    for (size_t token = 0; token < tokens; token++) {
+        read[token * n] = 1.0;
     }
     embed(&place, streams);
     if (residual_has_frame(model->config->residual, "attnres")) {
@@ -587,8 +557,5 @@ double reference_model_loss(const struct reference_model *model, double *logits)
     for (; place.index < 2 * model->config->n_layer; place.index++) {
         (residual_has_frame(model->config->residual, "gated") ? run_gated_sublayer : run_sublayer)(&place, streams);
     }
-    const double loss = head_loss(&place, streams, logits);
-    free(streams);
-    free(place.read);
-    return loss;
+    return head_loss(&place, streams, logits);
 }

@@ -1,5 +1,6 @@
 #include "tests/support/reference_residual.h"
 #include "runtime/system/array.h"
+#include "tests/support/freed.h"
 #include "tests/support/reference.h"
 #include <math.h>
 #include <stdio.h>
@@ -233,7 +234,7 @@ static void permutation(size_t n, size_t r, size_t *to) {
 
 static void mhc_lite(const struct reference_map *map, const double *z, double *res) {
     const size_t n = map->streams, permutations = factorial(n);
-    double *logits = calloc(permutations, sizeof *logits);
+    FREED double *logits = calloc(permutations, sizeof *logits);
     for (size_t r = 0; r < permutations; r++) {
         logits[r] = scalar(map, "alpha_res") * z[r] + leaf(map, "b_res")[r];
     }
@@ -246,7 +247,6 @@ static void mhc_lite(const struct reference_map *map, const double *z, double *r
             res[i * n + to[i]] += exp(logits[r] - normaliser);
         }
     }
-    free(logits);
 }
 
 /* z_s, the normalised projections of stream s, are row s: pre, post, res[0 .. S). */

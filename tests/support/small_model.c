@@ -2,6 +2,7 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/random.h"
+#include "tests/support/freed.h"
 #include "tests/support/scratch.h"
 #include <math.h>
 #include <stdio.h>
@@ -110,11 +111,10 @@ void small_model_randomise(struct small_model *model, uint64_t seed) {
         const struct parameter *parameter = &parameters->table[i];
         double mean, deviation;
         choose_distribution(parameter->name, &mean, &deviation);
-        float *values = malloc(parameter->elements * sizeof *values);
+        FREED float *values = malloc(parameter->elements * sizeof *values);
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, mean, deviation, values);
         small_model_require(
             parameters_write(model->gpt.compute, parameters, parameter->offset, parameter->elements, values));
-        free(values);
     }
     parameters_round(model->gpt.compute, parameters);
 }

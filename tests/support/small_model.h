@@ -38,7 +38,7 @@ int small_model_begin(void **state, struct compute **compute);
     }                                                                                                              \
     DEVICE_TEST_MAIN(small_model_tests_begin, small_model_tests_end)
 
-/* Initialised as the paper does; the batch is set. Released with small_model_release. */
+/* Initialised as the paper does; the batch is set. */
 void small_model_create(struct small_model *model, struct compute *compute, const struct model_config *config,
                         int64_t batch);
 /* The same with activations of this type. */
@@ -48,6 +48,9 @@ void small_model_create_typed(struct small_model *model, struct compute *compute
 void small_model_create_planned(struct small_model *model, struct compute *compute,
                                 const struct model_config *config, const struct gpt_options *options);
 void small_model_release(struct small_model *model);
+
+/* The type of a variable whose model is created at once, and released where its scope ends. */
+#define SMALL_MODEL __attribute__((cleanup(small_model_release))) struct small_model
 
 /* All parameters become random, the hyper-connections' ones so large that H differs from token to token. */
 void small_model_randomise(struct small_model *model, uint64_t seed);

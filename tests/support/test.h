@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "runtime/system/error.h"
+#include "tests/support/freed.h"
 #include <string.h>
 
 /* The tests of this file in the order of their lines: constructors may run in any order. */

@@ -13,7 +13,7 @@ static bool has(const struct bucket *bucket, uint64_t element) {
 
 /* Every element that is trained is in one bucket, and no other is in any. */
 static void assert_partition(const struct buckets *buckets, const struct parameters *parameters) {
-    uint8_t *times = calloc(parameters->elements, sizeof *times);
+    FREED uint8_t *times = calloc(parameters->elements, sizeof *times);
     for (size_t i = 0; i < buckets->count; i++) {
         const struct element_range range = buckets->table[i].range;
         assert_true(range.offset + range.count <= parameters->gradients_end);
@@ -24,7 +24,6 @@ static void assert_partition(const struct buckets *buckets, const struct paramet
     for (uint64_t i = 0; i < parameters->gradients_end; i++) {
         assert_int_equal(times[i], 1);
     }
-    free(times);
 }
 
 /* A sublayer's gradients are complete after those of the sublayers above it. */

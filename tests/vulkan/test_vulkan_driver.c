@@ -94,7 +94,7 @@ UNIT_TEST(launches_may_have_many_groups) {
         const cl_uint count = 2 * groups[k];
         cl_mem buffer = create_buffer(count * sizeof(cl_uint));
         cl_kernel kernel = create_kernel("places");
-        cl_uint *got = calloc(count, sizeof *got);
+        FREED cl_uint *got = calloc(count, sizeof *got);
         assert_non_null(got);
         GOOD(clEnqueueWriteBuffer(queues[0], buffer, CL_TRUE, 0, count * sizeof *got, got, 0, NULL, NULL));
         GOOD(clSetKernelArg(kernel, 0, sizeof buffer, &buffer));
@@ -104,7 +104,6 @@ UNIT_TEST(launches_may_have_many_groups) {
         for (cl_uint i = 0; i < count; i++) {
             assert_int_equal(got[i], i ^ 0x5a5a5a5aU);
         }
-        free(got);
         GOOD(clReleaseKernel(kernel));
         GOOD(clReleaseMemObject(buffer));
     }
@@ -139,7 +138,7 @@ UNIT_TEST(arguments_may_be_many) {
 /* More than the staging memory, at places that are no multiples of anything. */
 UNIT_TEST(copies_may_be_large_and_anywhere) {
     const size_t bytes = (20 << 20) + 3, from = 5, copied = (9 << 20) + 1;
-    unsigned char *sent = malloc(bytes), *got = malloc(bytes);
+    FREED unsigned char *sent = malloc(bytes), *got = malloc(bytes);
     assert_true(sent && got);
     for (size_t i = 0; i < bytes; i++) {
         sent[i] = (unsigned char)(i * 2654435761U >> 24);
@@ -153,8 +152,6 @@ UNIT_TEST(copies_may_be_large_and_anywhere) {
     assert_memory_equal(got, sent + from, copied);
     GOOD(clReleaseMemObject(one));
     GOOD(clReleaseMemObject(other));
-    free(sent);
-    free(got);
 }
 
 /* What is to be copied has its place in the staging memory until it is, also where room for another batch is waited
