@@ -2,7 +2,10 @@
  * said. */
 #include "runtime/system/memory.h"
 #include "src/settings/settings.h"
-#include "tests/support/runs.h"
+#include "tests/support/test.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 struct fixture {
     struct optimizer_settings optimizer;
@@ -51,12 +54,11 @@ struct expected {
 static void check(struct expected expected, const char *const *texts) {
     struct fixture fixture;
     begin(&fixture, texts);
-    char *said = complete(&fixture);
+    FREED char *said = complete(&fixture);
     assert_string_equal(said, expected.said);
     assert_true(fixture.optimizer.min_lr == expected.min_lr); /* the very double */
     assert_int_equal(fixture.optimizer.lr_decay_iters, expected.lr_decay_iters);
     assert_int_equal(fixture.optimizer.warmup_iters, expected.warmup_iters);
-    free(said);
 }
 
 #define CHECK(min_lr, lr_decay_iters, warmup_iters, said, ...)                                                     \
@@ -227,30 +229,4 @@ UNIT_TEST(test_options_without_effect) {
 #undef SHORT
 }
 
-/* ---- hc_probe, whose iterations are those of its batches */
-
-static void copy_golden(const char *from, const char *to) {
-    size_t bytes;
-    char *data = scratch_text(scratch_format(HC_TEST_DATA "/golden/rc/%s", from), &bytes);
-    scratch_write(to, data, bytes);
-}
-
-#define PROBE(out, ...)                                                                                            \
-    CHILD_RUN(HC_PROGRAMS "/hc_probe", "--device", "pocl", "--train", "--checkpoint", scratch_path("init"),        \
-              "--batch", HC_TEST_DATA "/golden/rc/train_batches.safetensors", "--out", scratch_path(out),          \
-              ##__VA_ARGS__)
-
-/* The golden batches are of 4 iterations. */
-UNIT_TEST(test_probe) {
-    copy_golden("config.json", "init/config.json");
-    copy_golden("train_init.safetensors", "init/model.safetensors");
-    assert_failed(PROBE("rising", "--learning-rate", "1e-3", "--min-lr", "2e-3"), 2, "would rise");
-    assert_done(PROBE("open", "--learning-rate", "6e-3"));
-    assert_says("schedule lr_decay_iters = 4, ");
-    assert_done(PROBE("given", "--learning-rate", "6e-3", "--min-lr", "6e-4", "--lr-decay-iters", "4",
-                      "--warmup-iters", "0"));
-    assert_null(strstr(child_message(), "schedule"));
-    assert_same_file("open/losses.json", "given/losses.json");
-}
-
-UNIT_TEST_MAIN(scratch_begin, scratch_end)
+UNIT_TEST_MAIN(NULL, NULL)

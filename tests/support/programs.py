@@ -305,6 +305,15 @@ class Case(unittest.TestCase):
         self.same_metrics(first, second)
         self.same_checkpoint(first, second, name)
 
+    def kept_alpha_res(self, run, before, after, kept):
+        """Between two checkpoints all alpha_res kept their bits and have no first moments; or, without `kept`, none of them."""
+        old, new = (self.tensors(f"{run}/ckpt-{at}/model.safetensors") for at in (before, after))
+        moments = self.tensors(f"{run}/ckpt-{after}/optimizer.safetensors")
+        names = [name for name in old if ".alpha_res" in name]
+        self.assertTrue(names)
+        for name in names:
+            self.assertEqual((old[name] == new[name], not any(moments[f"exp_avg.{name}"][2][:4])), (kept, kept), name)
+
 
 def main():
     unittest.main(verbosity=2)

@@ -114,6 +114,18 @@ class TrainLoop(programs.Case):
         self.train_open("falling", "--max-iters", "2")
         self.train_open("falling", "--max-iters", "4", "--min-lr", "1", *RESUME, status=WRONG_USAGE, says="would rise")
 
+    def test_schedule_of_a_probe(self):
+        """Its iterations are those of the golden batches, four."""
+        golden = Path(__file__).resolve().parent.parent / "golden/rc"
+        for source, target in (("config.json", "config.json"), ("train_init.safetensors", "model.safetensors")):
+            self.copy(golden / source, f"init/{target}")
+        probe = ("hc_probe", "--device", "pocl", "--train", "--checkpoint", "@init", "--batch", golden / "train_batches.safetensors", "--out")
+        self.call(*probe, "@rising", "--learning-rate", "1e-3", "--min-lr", "2e-3", status=WRONG_USAGE, says="would rise")
+        self.call(*probe, "@open", "--learning-rate", "6e-3", says="schedule lr_decay_iters = 4, ")
+        given = ("--learning-rate", "6e-3", "--min-lr", "6e-4", "--lr-decay-iters", "4", "--warmup-iters", "0")
+        self.assertNotIn("schedule", self.call(*probe, "@given", *given).said)
+        self.same_file("open/losses.json", "given/losses.json")
+
     # ---- on a terminal
 
     def test_progress_fits_a_terminal(self):
@@ -252,12 +264,7 @@ class TrainLoop(programs.Case):
         self.train("frozen", *ohc, "4")
         for before, after, option in ((4, 8, "--freeze-alpha-res"), (8, 12, "--no-freeze-alpha-res")):
             self.train("frozen", *ohc, after, *RESUME, option)
-            old, new = (self.tensors(f"frozen/ckpt-{at}/model.safetensors") for at in (before, after))
-            moments = self.tensors(f"frozen/ckpt-{after}/optimizer.safetensors")
-            names = [name for name in old if ".alpha_res" in name]
-            self.assertTrue(names)
-            for name in names:
-                self.assertEqual((old[name] == new[name], not any(moments[f"exp_avg.{name}"][2][:4])), (after == 8,) * 2, name)
+            self.kept_alpha_res("frozen", before, after, after == 8)
 
     def test_run_directory_has_one_writer(self):
         run = self.start(*self.training("locked", "--max-iters", "100000", "--checkpoint-interval", "1"))
