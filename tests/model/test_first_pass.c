@@ -82,16 +82,15 @@ static void fill(struct small_model *model, float number) {
         for (size_t k = 0; k < parameter->elements; k++) {
             values[k] = number;
         }
-        small_model_require(buffer_write(model->gpt.compute, parameters->gradients,
-                                         parameter->offset * sizeof *values, values,
-                                         parameter->elements * sizeof *values));
+        require(buffer_write(model->gpt.compute, parameters->gradients, parameter->offset * sizeof *values, values,
+                             parameter->elements * sizeof *values));
     }
 }
 
 /* One more pass, over sequences of so many tokens; the sums of gradients so far. */
 static float *pass(struct small_model *model, int64_t sequence) {
     const struct token_shape shape = {BATCH, sequence};
-    small_model_require(gpt_set_batch(&model->gpt, shape, model->x, model->y));
+    require(gpt_set_batch(&model->gpt, shape, model->x, model->y));
     small_model_accumulate(model, (struct gpt_pass){.dropout = true, .iteration = sequence});
     return small_model_read(model, model->gpt.parameters.gradients);
 }
@@ -136,7 +135,7 @@ static void check_variants(void **state) {
                                             .gemm = setting->gemm,
                                             .operands = setting->type,
                                             .model = setting->as ? gpu_model_find(setting->as, NULL) : NULL};
-    small_model_require(gemm_compute_open(&compute, &options));
+    require(gemm_compute_open(&compute, &options));
     compute->lanes = setting->lanes ? setting->lanes : compute->lanes;
     if (compute->lanes > 1 && !lanes_can_be_tried(&compute->device)) {
         compute_close(compute);

@@ -53,8 +53,8 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
                                         .sequence = LENGTH,
                                         .mode = GPT_GENERATION,
                                         .type = shape->type};
-    small_model_require(gpt_plan(compute, &pair->whole.gpt.config, &options, &pair->stepwise));
-    small_model_require(gpt_create(&pair->stepwise));
+    require(gpt_plan(compute, &pair->whole.gpt.config, &options, &pair->stepwise));
+    require(gpt_create(&pair->stepwise));
     const struct parameters *from = &pair->whole.gpt.parameters, *to = &pair->stepwise.parameters;
     buffer_copy(compute, from->weights, 0, to->weights, 0, from->elements * sizeof(float));
     parameters_round(compute, to);
@@ -67,10 +67,10 @@ static void pair_release(struct pair *pair) {
 
 /* x is [ROWS, LENGTH]. Logits of position `length` - 1 of a row, by a pass over all before it. */
 static void whole_logits(struct pair *pair, int64_t row, size_t length, float *logits) {
-    small_model_require(gpt_set_batch(&pair->whole.gpt, (struct token_shape){1, (int64_t)length},
-                                      pair->whole.x + row * LENGTH, NULL));
+    require(gpt_set_batch(&pair->whole.gpt, (struct token_shape){1, (int64_t)length}, pair->whole.x + row * LENGTH,
+                          NULL));
     small_model_forward(&pair->whole, (struct gpt_pass){.dropout = false});
-    small_model_require(gpt_read_logits(&pair->whole.gpt, length - 1, 1, logits));
+    require(gpt_read_logits(&pair->whole.gpt, length - 1, 1, logits));
 }
 
 /* Both ways round their activations: some 40 times, twice (see test_model.c). */
@@ -98,7 +98,7 @@ static void compare(struct pair *pair, int64_t row, size_t length, const float *
 static void generate(struct pair *pair, size_t prompt) {
     float logits[ROWS * VOCABULARY];
     for (int64_t row = 0; row < ROWS; row++) {
-        small_model_require(generation_prefill(&pair->stepwise, row, pair->whole.x + row * LENGTH, prompt, logits));
+        require(generation_prefill(&pair->stepwise, row, pair->whole.x + row * LENGTH, prompt, logits));
         compare(pair, row, prompt, logits);
     }
     for (int64_t position = (int64_t)prompt; position < LENGTH; position++) {
@@ -106,7 +106,7 @@ static void generate(struct pair *pair, size_t prompt) {
         for (int64_t row = 0; row < ROWS; row++) {
             tokens[row] = pair->whole.x[row * LENGTH + position];
         }
-        small_model_require(generation_step(&pair->stepwise, ROWS, position, tokens, logits));
+        require(generation_step(&pair->stepwise, ROWS, position, tokens, logits));
         for (int64_t row = 0; row < ROWS; row++) {
             compare(pair, row, (size_t)position + 1, logits + row * VOCABULARY);
         }
@@ -160,16 +160,16 @@ UNIT_TEST(rows_do_not_depend_on_each_other) {
         struct pair pair;
         float together[ROWS * VOCABULARY], alone[VOCABULARY];
         pair_create(&pair, &cases[i]);
-        small_model_require(generation_prefill(&pair.stepwise, 0, pair.whole.x, 9, together));
-        small_model_require(generation_prefill(&pair.stepwise, 1, pair.whole.x + LENGTH, 9, together));
+        require(generation_prefill(&pair.stepwise, 0, pair.whole.x, 9, together));
+        require(generation_prefill(&pair.stepwise, 1, pair.whole.x + LENGTH, 9, together));
         generation_copy(&pair.stepwise, 0, 2);
         const int32_t tokens[ROWS] = {7, 7, 7}, others[ROWS] = {4, 5, 7};
-        small_model_require(generation_step(&pair.stepwise, ROWS, 9, tokens, together));
+        require(generation_step(&pair.stepwise, ROWS, 9, tokens, together));
         assert_memory_equal(together, together + 2 * VOCABULARY, sizeof alone);
         assert_memory_not_equal(together, together + VOCABULARY, sizeof alone);
-        small_model_require(generation_step(&pair.stepwise, 1, 9, tokens, alone));
+        require(generation_step(&pair.stepwise, 1, 9, tokens, alone));
         assert_memory_equal(together, alone, sizeof alone);
-        small_model_require(generation_step(&pair.stepwise, ROWS, 9, others, together));
+        require(generation_step(&pair.stepwise, ROWS, 9, others, together));
         assert_memory_equal(together + 2 * VOCABULARY, alone, sizeof alone);
         pair_release(&pair);
     }

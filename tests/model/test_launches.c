@@ -191,7 +191,7 @@ static void run_on(struct compute *compute, const struct launch *launch, const s
                    unsigned char *after[MOST_ARGUMENTS]) {
     restore(compute, objects, objects_count, &byte);
     __real_kernel_run(compute, launch, arguments, count);
-    small_model_require(compute_check(compute));
+    require(compute_check(compute));
     for (size_t i = 0; i < objects_count; i++) {
         after[i] = contents(compute, &objects[i]);
     }
@@ -273,21 +273,21 @@ static void train_planned(const char *as, const char *gemm, struct model_config 
                                             .operands = planned.type,
                                             .model = as ? gpu_model_find(as, NULL) : NULL,
                                             .log_launches = true};
-    small_model_require(gemm_compute_open(&compute, &options));
+    require(gemm_compute_open(&compute, &options));
     small_model_create_planned(&model, compute, &config, &planned);
     small_model_randomise(&model, 1);
-    small_model_require(compute_finish(compute));
+    require(compute_finish(compute));
     const size_t first = compute->launch_log->count;
     memset(enqueued, 0, sizeof enqueued);
     counting = true;
-    small_model_require(gpt_set_batch(&model.gpt, model.gpt.shape, model.x, model.y));
+    require(gpt_set_batch(&model.gpt, model.gpt.shape, model.x, model.y));
     small_model_backward(&model, (struct gpt_pass){.dropout = true});
     small_model_accumulate(&model, (struct gpt_pass){.dropout = true, .iteration = 1});
     optimizer_step(&model.gpt,
                    &(struct optimizer_settings){
                        .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9, .muon_steps = 1, USUAL_RATES},
                    0);
-    small_model_require(compute_finish(compute));
+    require(compute_finish(compute));
     counting = false;
     check_log(compute->launch_log, first);
     small_model_release(&model);

@@ -104,7 +104,7 @@ static void read_kept(struct small_model *model, unsigned char *kept[KEPT], size
     for (size_t i = 0; i < KEPT; i++) {
         bytes[i] = sizes[i];
         kept[i] = malloc(sizes[i]);
-        small_model_require(buffer_read(compute, buffers[i], 0, kept[i], sizes[i]));
+        require(buffer_read(compute, buffers[i], 0, kept[i], sizes[i]));
     }
 }
 

@@ -93,7 +93,7 @@ static void compare_forward(struct small_model *model, const struct reference_mo
     FREED double *expected = malloc(count * sizeof *expected);
     double largest = 1.0, error = 0.0;
     const double wanted = reference_model_loss(reference, expected);
-    small_model_require(gpt_read_logits(&model->gpt, 0, tokens, actual));
+    require(gpt_read_logits(&model->gpt, 0, tokens, actual));
     judge("loss", fabs((double)loss - wanted), (LOSS_TOLERANCE + rounding_of(model)) * wanted, &worst_loss);
     for (size_t i = 0; i < count; i++) {
         assert_true(isfinite(actual[i]));
@@ -187,7 +187,7 @@ static void compare_case(const struct model_case *shape) {
                               shape->dropout ? ", dropout" : "", shape->scaled ? ", scaled" : "",
                               element_name(shape->type), shape->settings ? shape->settings : "usual settings");
     print_message("  %s\n", compared);
-    small_model_require(model_config_check(&config));
+    require(model_config_check(&config));
     if (!keeps_activation) {
         leave_little_memory(&config, batch, shape->type);
     }
@@ -310,7 +310,7 @@ UNIT_TEST(matrix_units_agree_too) {
                                             .gemm = "mma",
                                             .operands = ELEMENT_BF16,
                                             .cache_dir = ""};
-    small_model_require(gemm_compute_open(&compute, &options));
+    require(gemm_compute_open(&compute, &options));
     assert_true(gemm_fuses(compute, ELEMENT_BF16));
     for (size_t i = 0; i < (test_is_whole() ? COUNT(settings) : 1); i++) {
         compare_case(&(struct model_case){RC, .bias = true, .norm_sum = true, .type = ELEMENT_BF16,
@@ -335,7 +335,7 @@ UNIT_TEST(smaller_batches_agree_too) {
     small_model_create(&model, compute, &config, 3);
     small_model_randomise(&model, 2);
     small_model_backward(&model, pass);
-    small_model_require(gpt_set_batch(&model.gpt, small, model.x, model.y));
+    require(gpt_set_batch(&model.gpt, small, model.x, model.y));
     compare_pass(&model, small, pass, small_model_backward(&model, pass));
 }
 
@@ -355,13 +355,13 @@ UNIT_TEST(huge_logits_are_capped) {
         for (size_t i = 0; i < gain->elements; i++) {
             gains[i] = 1e24f;
         }
-        small_model_require(parameters_write(compute, &model.gpt.parameters, gain->offset, gain->elements, gains));
+        require(parameters_write(compute, &model.gpt.parameters, gain->offset, gain->elements, gains));
         small_model_forward(&model, (struct gpt_pass){.dropout = false});
         gpt_loss(&model.gpt, 1.0f, false);
         const size_t token = model.y[0] >= 0 ? 0 : 1;
         double sum = 0.0;
-        small_model_require(buffer_read(compute, model.gpt.losses, token * sizeof loss, &loss, sizeof loss));
-        small_model_require(gpt_read_logits(&model.gpt, token, 1, logits));
+        require(buffer_read(compute, model.gpt.losses, token * sizeof loss, &loss, sizeof loss));
+        require(gpt_read_logits(&model.gpt, token, 1, logits));
         for (size_t i = 0; i < vocabulary; i++) {
             assert_float_equal(fabsf(logits[i]), 15.0f, 1e-5f);
             sum += exp((double)logits[i]);
@@ -393,7 +393,7 @@ static float *gradients_of(size_t i, bool frozen, struct small_model *model, flo
     small_model_backward(model, (struct gpt_pass){.dropout = false});
     float *gradients = small_model_read(model, model->gpt.parameters.gradients);
     optimizer_step(&model->gpt, &(struct optimizer_settings){.beta1 = 0.9, .beta2 = 0.95, USUAL_RATES}, 0);
-    small_model_require(buffer_read(compute, model->gpt.gradient_norm, 0, norm, sizeof *norm));
+    require(buffer_read(compute, model->gpt.gradient_norm, 0, norm, sizeof *norm));
     return gradients;
 }
 

@@ -37,8 +37,8 @@ static void step(struct small_model *model, const float *gradients, uint64_t see
     const uint64_t elements = gpt->parameters.elements;
     const float norm = 1.0f;
     gpt->pass.seed = seed;
-    small_model_require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
-    small_model_require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));
+    require(buffer_write_floats(compute, gpt->parameters.gradients, 0, gradients, elements));
+    require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));
     optimizer_update(gpt, &settings, iteration, (struct optimizer_range){0, cut, {0, 0}});
     optimizer_update(gpt, &settings, iteration, (struct optimizer_range){cut, elements - cut, {cut, cut}});
 }
@@ -48,8 +48,7 @@ static uint16_t *read_bits(const struct small_model *model, size_t state) {
     const uint64_t elements = model->gpt.parameters.elements;
     uint16_t *bits = malloc(elements * sizeof *bits);
     assert_int_equal(model->gpt.parameters.states[state]->bytes, elements * sizeof *bits);
-    small_model_require(
-        buffer_read(compute, model->gpt.parameters.states[state], 0, bits, elements * sizeof *bits));
+    require(buffer_read(compute, model->gpt.parameters.states[state], 0, bits, elements * sizeof *bits));
     return bits;
 }
 
@@ -96,8 +95,7 @@ static void assert_rounded(const struct small_model *model, const float *gradien
                            size_t state) {
     const struct parameters *parameters = &model->gpt.parameters;
     FREED uint16_t *bits = malloc(parameters->elements * sizeof *bits);
-    small_model_require(
-        buffer_read(compute, parameters->states[state], 0, bits, parameters->elements * sizeof *bits));
+    require(buffer_read(compute, parameters->states[state], 0, bits, parameters->elements * sizeof *bits));
     for (size_t k = 0; k < parameters->count; k++) {
         const struct parameter *parameter = &parameters->table[k];
         for (uint64_t i = parameter->offset; i < parameter->offset + parameter->elements; i++) {
@@ -208,8 +206,8 @@ static void create_pair(struct pair *pair, const struct model_config *config, si
     small_model_randomise(&pair->narrow, 5);
     const struct parameters *parameters = &pair->narrow.gpt.parameters;
     FREED float *values = malloc(parameters->elements * sizeof *values);
-    small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
-    small_model_require(parameters_write(compute, &pair->wide.gpt.parameters, 0, parameters->elements, values));
+    require(parameters_read(compute, parameters, 0, parameters->elements, values));
+    require(parameters_write(compute, &pair->wide.gpt.parameters, 0, parameters->elements, values));
     parameters_round(compute, &pair->wide.gpt.parameters);
     pair->gradients = random_gradients(&pair->narrow);
 }
@@ -252,7 +250,7 @@ static void compare_step(struct pair *pair, int64_t iteration, uint64_t cut) {
     step(&pair->narrow, pair->gradients, 11, iteration, cut);
     FREED float *wide = small_model_read(&pair->wide, pair->wide.gpt.parameters.weights);
     FREED float *narrow = malloc(elements * sizeof *narrow);
-    small_model_require(parameters_read(compute, parameters, 0, elements, narrow));
+    require(parameters_read(compute, parameters, 0, elements, narrow));
     assert_memory_equal(wide, narrow, parameters->lowp_only_from * sizeof *wide);
     size_t nearest = 0, compared = 0;
     for (size_t k = 0; k < parameters->count; k++) {
@@ -298,11 +296,11 @@ UNIT_TEST(small_steps_are_not_lost) {
         values[i] = 1.0f;
         pair.gradients[i] = -1.0f; /* so that a step adds the rate, 1e-3 */
     }
-    small_model_require(parameters_write(compute, parameters, 0, parameters->elements, values));
+    require(parameters_write(compute, parameters, 0, parameters->elements, values));
     for (int64_t iteration = 0; iteration < 8; iteration++) {
         step(&pair.narrow, pair.gradients, 3, iteration, 0);
     }
-    small_model_require(parameters_read(compute, parameters, 0, parameters->elements, values));
+    require(parameters_read(compute, parameters, 0, parameters->elements, values));
     double sum = 0.0;
     for (uint64_t i = parameters->lowp_only_from; i < parameters->elements; i++) {
         sum += (double)values[i] - 1.0;

@@ -244,8 +244,7 @@ static void measure_large(const char *residual, double spread, struct measuremen
         if (parameter->leaf && *leaf == 'b' && strcmp(leaf, "b_pre") != 0 && strcmp(leaf, "b_post") != 0) {
             FREED float *values = malloc(parameter->elements * sizeof *values);
             random_normal(random_key(5, parameter->name), 0, parameter->elements, 0.0, spread, values);
-            small_model_require(
-                parameters_write(compute, parameters, parameter->offset, parameter->elements, values));
+            require(parameters_write(compute, parameters, parameter->offset, parameter->elements, values));
         }
     }
     small_model_forward(&model, (struct gpt_pass){.dropout = false});
@@ -501,7 +500,7 @@ UNIT_TEST(reported_statistics_agree) {
         small_model_randomise(&model, 7);
         small_model_forward(&model, (struct gpt_pass){.dropout = false});
         measure(&model, &measurement);
-        small_model_require(h_measurement_of_pass(&reported, &model.gpt, &ranks_alone));
+        require(h_measurement_of_pass(&reported, &model.gpt, &ranks_alone));
         const struct deviations *each = &measurement.each, *product = &measurement.product;
         const struct h_tally *composite = &reported.tallies[reported.sublayers];
         assert_true(reported.each.entry.minimum == each->smallest);

@@ -22,7 +22,7 @@ static int32_t choose(const float *logits, size_t count, struct choice_settings 
     struct choice_scratch scratch;
     int32_t token = -1;
     choice_scratch_create(count, &scratch);
-    small_model_require(sample_choose(logits, &settings, uniform, &scratch, &token));
+    require(sample_choose(logits, &settings, uniform, &scratch, &token));
     choice_scratch_free(&scratch);
     return token;
 }
@@ -277,8 +277,8 @@ static int run(struct world *world, int64_t batch, const int32_t *prompt, size_t
     const struct gpt_options options = {.batch = batch, .sequence = LENGTH, .mode = GPT_GENERATION};
     const struct sample_sink sink = {keep_token, keep_end, samples};
     struct gpt gpt;
-    small_model_require(gpt_plan(compute, &world->whole.gpt.config, &options, &gpt));
-    small_model_require(gpt_create(&gpt));
+    require(gpt_plan(compute, &world->whole.gpt.config, &options, &gpt));
+    require(gpt_create(&gpt));
     buffer_copy(compute, world->whole.gpt.parameters.weights, 0, gpt.parameters.weights, 0,
                 gpt.parameters.elements * sizeof(float));
     const int status = sample_run(&gpt, &world->settings, prompt, count, &sink);
@@ -291,9 +291,9 @@ static int32_t next_plainly(struct world *world, const int32_t *context, size_t 
                             int64_t sample, int64_t index) {
     struct gpt *gpt = &world->whole.gpt;
     float logits[VOCABULARY];
-    small_model_require(gpt_set_batch(gpt, (struct token_shape){1, (int64_t)length}, context, NULL));
+    require(gpt_set_batch(gpt, (struct token_shape){1, (int64_t)length}, context, NULL));
     small_model_forward(&world->whole, (struct gpt_pass){.dropout = false});
-    small_model_require(gpt_read_logits(gpt, length - 1, 1, logits));
+    require(gpt_read_logits(gpt, length - 1, 1, logits));
     for (size_t token = 0; token < VOCABULARY; token++) {
         const float penalized = logits[token] < 0.0f ? logits[token] * 1.5f : logits[token] / 1.5f;
         logits[token] = present[token] ? penalized : logits[token];
@@ -322,7 +322,7 @@ UNIT_TEST(samples_are_those_of_whole_passes) {
     }
     for (size_t i = 0; i < COUNT(prompts); i++) {
         struct samples samples = {.stop = -1};
-        small_model_require(run(&world, 3, prompt, prompts[i], &samples));
+        require(run(&world, 3, prompt, prompts[i], &samples));
         for (int64_t sample = 0; sample < SAMPLES; sample++) {
             int32_t context[LENGTH];
             bool present[VOCABULARY] = {false};
@@ -350,18 +350,18 @@ UNIT_TEST(samples_do_not_depend_on_the_batch) {
     struct world world;
     struct samples all = {.stop = -1}, first = {.stop = -1};
     world_create(&world);
-    small_model_require(run(&world, SAMPLES, prompt, 3, &all));
+    require(run(&world, SAMPLES, prompt, 3, &all));
     assert_memory_not_equal(all.tokens[0], all.tokens[1], NEW * sizeof(int32_t));
     first.stop = all.tokens[2][4];
     const int32_t end = all.tokens[1][9];
     world.settings.ends[0] = VOCABULARY;
     world.settings.ends[1] = end;
     world.settings.end_count = 2;
-    small_model_require(run(&world, 1, prompt, 3, &first));
+    require(run(&world, 1, prompt, 3, &first));
     assert_true(first.count[1] < NEW && first.count[2] <= 5);
     for (int64_t batch = 2; batch <= SAMPLES; batch++) {
         struct samples samples = {.stop = first.stop};
-        small_model_require(run(&world, batch, prompt, 3, &samples));
+        require(run(&world, batch, prompt, 3, &samples));
         assert_memory_equal(&samples, &first, sizeof first);
     }
     for (size_t sample = 0; sample < SAMPLES; sample++) {

@@ -1,27 +1,20 @@
 #include "tests/support/small_model.h"
 #include "runtime/gemm/gemm.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
 #include "runtime/system/random.h"
-#include "tests/support/freed.h"
 #include "tests/support/scratch.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void small_model_require(int status) {
-    if (status) {
-        fprintf(stderr, "%s\n", error_text());
-        exit(1);
-    }
-}
 
 int small_model_begin(void **state, struct compute **compute) {
     if (scratch_begin(state)) {
         return -1;
     }
     const struct compute_options options = {.device = "pocl", .cache_dir = ""};
-    small_model_require(gemm_compute_open(compute, &options));
+    require(gemm_compute_open(compute, &options));
     return 0;
 }
 
@@ -48,16 +41,15 @@ void small_model_set(struct model_config *config, const char *settings) {
     for (char *space = lines; (space = strchr(space, ' ')); space++) {
         *space = '\n';
     }
-    small_model_require(options_apply_text(options, count, settings, lines, strlen(lines)));
+    require(options_apply_text(options, count, settings, lines, strlen(lines)));
 }
 
 static void make_batch(struct small_model *model) {
     const struct gpt *gpt = &model->gpt;
     const size_t tokens = gpt_tokens(gpt);
     const uint64_t vocabulary = (uint64_t)gpt->config.vocab_size, scored = (uint64_t)gpt->vocabulary;
-    model->x = malloc(tokens * sizeof *model->x);
-    model->y = malloc(tokens * sizeof *model->y);
-    small_model_require(model->x && model->y ? 0 : error_set("out of memory"));
+    model->x = memory_allocate(tokens, sizeof *model->x);
+    model->y = memory_allocate(tokens, sizeof *model->y);
     for (size_t i = 0; i < tokens; i++) {
         model->x[i] = (int32_t)random_below(random_key(1, "x"), i, vocabulary);
         model->y[i] = i % 11 == 4 ? -1 : (int32_t)random_below(random_key(1, "y"), i, scored);
@@ -81,13 +73,12 @@ void small_model_create_planned(struct small_model *model, struct compute *compu
     whole.batch = options->batch ? options->batch : 3;
     whole.sequence = options->sequence ? options->sequence : config->block_size;
     whole.mode = GPT_TRAINING;
-    small_model_require(model_config_check(&checked));
-    small_model_require(gpt_plan(compute, &checked, &whole, &model->gpt));
-    small_model_require(gpt_create(&model->gpt));
-    small_model_require(parameters_initialise(compute, &model->gpt.parameters, &checked, 1));
+    require(model_config_check(&checked));
+    require(gpt_plan(compute, &checked, &whole, &model->gpt));
+    require(gpt_create(&model->gpt));
+    require(parameters_initialise(compute, &model->gpt.parameters, &checked, 1));
     make_batch(model);
-    small_model_require(
-        gpt_set_batch(&model->gpt, (struct token_shape){whole.batch, whole.sequence}, model->x, model->y));
+    require(gpt_set_batch(&model->gpt, (struct token_shape){whole.batch, whole.sequence}, model->x, model->y));
 }
 
 void small_model_release(struct small_model *model) {
@@ -113,15 +104,14 @@ void small_model_randomise(struct small_model *model, uint64_t seed) {
         choose_distribution(parameter->name, &mean, &deviation);
         FREED float *values = malloc(parameter->elements * sizeof *values);
         random_normal(random_key(seed, parameter->name), 0, parameter->elements, mean, deviation, values);
-        small_model_require(
-            parameters_write(model->gpt.compute, parameters, parameter->offset, parameter->elements, values));
+        require(parameters_write(model->gpt.compute, parameters, parameter->offset, parameter->elements, values));
     }
     parameters_round(model->gpt.compute, parameters);
 }
 
 void small_model_forward(struct small_model *model, struct gpt_pass pass) {
     gpt_forward(&model->gpt, pass);
-    small_model_require(compute_finish(model->gpt.compute));
+    require(compute_finish(model->gpt.compute));
 }
 
 float small_model_backward(struct small_model *model, struct gpt_pass pass) {
@@ -134,7 +124,7 @@ float small_model_accumulate(struct small_model *model, struct gpt_pass pass) {
     gpt_forward(&model->gpt, pass);
     gpt_loss(&model->gpt, 1.0f, true);
     gpt_backward(&model->gpt, NULL);
-    small_model_require(gpt_read_results(&model->gpt, &loss, NULL));
+    require(gpt_read_results(&model->gpt, &loss, NULL));
     return loss;
 }
 
@@ -142,7 +132,7 @@ float small_model_step(struct small_model *model, const struct optimizer_setting
     float norm;
     small_model_backward(model, (struct gpt_pass){.dropout = false});
     optimizer_step(&model->gpt, optimizer, iteration);
-    small_model_require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+    require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
     return norm;
 }
 
@@ -159,7 +149,7 @@ float small_model_train(struct small_model *model, int64_t steps, double rate) {
         loss = small_model_backward(model, (struct gpt_pass){.dropout = false});
         float norm;
         optimizer_step(&model->gpt, &optimizer, step);
-        small_model_require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
+        require(buffer_read(model->gpt.compute, model->gpt.gradient_norm, 0, &norm, sizeof norm));
         loss_scale_update(&model->gpt.loss_scale, isfinite(norm));
     }
     return loss;
@@ -175,7 +165,7 @@ float *small_model_gradients(struct small_model *model) {
 
 float *small_model_read(struct small_model *model, const struct buffer *arena) {
     float *values = calloc(model->gpt.parameters.elements, sizeof *values);
-    small_model_require(buffer_read(model->gpt.compute, arena, 0, values, arena->bytes));
+    require(buffer_read(model->gpt.compute, arena, 0, values, arena->bytes));
     return values;
 }
 
@@ -183,6 +173,6 @@ float *small_model_matrices(struct small_model *model, int64_t sublayer) {
     const size_t streams = (size_t)model->gpt.config.n_streams;
     const size_t bytes = gpt_tokens(&model->gpt) * streams * (streams + 2) * sizeof(float);
     float *values = malloc(bytes);
-    small_model_require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].mix.h, 0, values, bytes));
+    require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].mix.h, 0, values, bytes));
     return values;
 }

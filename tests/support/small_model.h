@@ -1,5 +1,5 @@
 /* Small models for tests: made in one call, with the paper's initial weights or random ones everywhere, on a random
- * batch. Failures end the program with their text. */
+ * batch. What fails is a failure of the test. */
 #pragma once
 
 #include "src/model/gpt.h"
@@ -77,6 +77,3 @@ float *small_model_gradients(struct small_model *model);
 
 /* H of a sublayer in the last forward pass, [tokens, S (S + 2)] (pre, post, res), heap memory. */
 float *small_model_matrices(struct small_model *model, int64_t sublayer);
-
-/* Ends the program with the error text if status is not 0. */
-void small_model_require(int status);

@@ -1,28 +1,22 @@
 #include "tests/support/tensors.h"
-#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "tests/support/test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void check(int status) {
-    if (status) {
-        fprintf(stderr, "%s\n", error_text());
-        exit(1);
-    }
-}
-
 struct safetensors *tensors_open(const char *folder, const char *name) {
     char path[512];
     struct safetensors *file = NULL;
     snprintf(path, sizeof path, *name ? "%s/%s" : "%s", folder, name);
-    check(safetensors_open(path, &file));
+    require(safetensors_open(path, &file));
     return file;
 }
 
 float *tensors_read(const struct safetensors *file, const struct tensor_info *info) {
-    float *values = malloc((info->elements + 1) * sizeof *values);
-    check(values ? safetensors_read_f32(file, info, 0, info->elements, values) : error_set("out of memory"));
+    float *values = memory_allocate(info->elements, sizeof *values);
+    require(safetensors_read_f32(file, info, 0, info->elements, values));
     return values;
 }
 
@@ -30,7 +24,7 @@ const struct tensor_info *tensors_need(const struct safetensors *file, const cha
     char whole[160];
     snprintf(whole, sizeof whole, "%s%s", prefix, name);
     const struct tensor_info *info = safetensors_find(file, whole);
-    check(info ? 0 : error_set("there is no tensor '%s'", whole));
+    require(info ? 0 : error_set("there is no tensor '%s'", whole));
     return info;
 }
 

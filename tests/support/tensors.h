@@ -1,4 +1,5 @@
-/* Safetensors files for tests: whole tensors in memory, and how far two are apart. Failures end the program. */
+/* Safetensors files for tests: whole tensors in memory, and how far two are apart. What fails is a failure of the
+ * test. */
 #pragma once
 
 #include "runtime/files/safetensors.h"
