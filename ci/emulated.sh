@@ -38,6 +38,6 @@ unset EMULATED_GPU_SEED
 for device in sm_80 gfx1100; do
   run "whole models, $device" "$build/tests/test_golden" $device '*_with_own'
 done
-python3 "$here/../tests/emulator/train_alike.py" "$build" || failed=1
+HCTRAIN_PROGRAMS=$build HC_WHOLE_TESTS=1 python3 "$here/../tests/emulator/train_emulated.py" || failed=1
 python3 "$here/../tests/emulator/planted_faults.py" "$build" --all || failed=1
 exit $failed

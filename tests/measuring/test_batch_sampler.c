@@ -183,6 +183,14 @@ static struct token_file *open_documents(const unsigned (*documents)[2], size_t 
     return opened;
 }
 
+/* A sampler of their rows, `rows` at a time. */
+static struct batch_sampler sample_documents(const struct token_file *opened, int64_t rows, int64_t global_rows) {
+    struct batch_sampler sampler;
+    require(create(&sampler, opened, (struct token_shape){rows, SEQUENCE}, global_rows));
+    require(batch_sampler_set_documents(&sampler));
+    return sampler;
+}
+
 static const unsigned examples[][2] = {{2, 0}, {2, 1}, {3, 2}, {9, 6}, {2, 0},
                                        {1, 0}, {1, 1}, {1, 0}, {1, 0}, {1, 0}};
 
@@ -215,11 +223,9 @@ static size_t find_packed(const struct batch_sampler *sampler, size_t row, int *
 UNIT_TEST(test_rows_of_documents) {
     enum { ROWS = COUNT(packed), PASSES = 8 };
     struct token_file *opened = open_documents(examples, COUNT(examples));
-    struct batch_sampler sampler;
+    struct batch_sampler sampler = sample_documents(opened, 2, ROWS);
     size_t orders[PASSES][ROWS];
     bool differ = false;
-    assert_int_equal(create(&sampler, opened, (struct token_shape){2, SEQUENCE}, ROWS), 0);
-    assert_int_equal(batch_sampler_set_documents(&sampler), 0);
     for (int64_t pass = 0; pass < PASSES; pass++) {
         unsigned seen = 0;
         for (int64_t first = 0; first < ROWS; first += 2) {
@@ -243,12 +249,7 @@ UNIT_TEST(test_rows_of_documents) {
 UNIT_TEST(test_rows_after_another_batch_size) {
     enum { ROWS = COUNT(packed), BEFORE = 5 };
     struct token_file *opened = open_documents(examples, COUNT(examples));
-    struct batch_sampler single, pairs;
-    const struct token_shape shape = {1, SEQUENCE};
-    assert_int_equal(create(&single, opened, shape, 1), 0);
-    assert_int_equal(create(&pairs, opened, shape, 2), 0);
-    assert_int_equal(batch_sampler_set_documents(&single), 0);
-    assert_int_equal(batch_sampler_set_documents(&pairs), 0);
+    struct batch_sampler single = sample_documents(opened, 1, 1), pairs = sample_documents(opened, 1, 2);
     batch_sampler_resume(&pairs, BEFORE, BEFORE);
     for (int64_t row = BEFORE; row < 3 * ROWS; row++) {
         assert_int_equal(batch_sampler_read(&single, row, 0), 0);
@@ -264,10 +265,7 @@ UNIT_TEST(test_rows_after_another_batch_size) {
 
 UNIT_TEST(test_sequences_without_targets_are_counted) {
     struct token_file *opened = open_documents(examples, COUNT(examples));
-    struct batch_sampler sampler;
-    const struct token_shape shape = {1, SEQUENCE};
-    assert_int_equal(create(&sampler, opened, shape, 1), 0);
-    assert_int_equal(batch_sampler_set_documents(&sampler), 0);
+    struct batch_sampler sampler = sample_documents(opened, 1, 1);
     assert_int_equal(batch_sampler_count_empty(&sampler, 0), 1);
     for (int64_t row = 0, empty = 0; row < (int64_t)COUNT(packed); row++) {
         assert_int_equal(batch_sampler_read(&sampler, row, 0), 0);
