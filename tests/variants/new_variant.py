@@ -1,13 +1,15 @@
 """A new residual variant, frame, optimizer, norm, kind of positions, activation function or MLP is one file and its rows, as CONTRIBUTING.md
-says: adds a mock of each to a copy of the sources, builds that, and uses it in the programs. Nothing else is edited.
-
-    new_variant.py SOURCES SCRATCH CMAKE
-"""
-import json
+says: adds a mock of each to a copy of the sources, builds that, and uses it in the programs. Nothing else is edited. CMAKE in the environment is
+cmake."""
 import os
 import shutil
-import subprocess
 import sys
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(SOURCES / "tests/support"))
+import programs
+from programs import FAILED, WRONG_USAGE
 
 LEAVES = """
 static float mock_start(int64_t index, const struct residual_init *place) {
@@ -73,38 +75,33 @@ static const struct optimizer optimizer_mock_sign = {
 """
 
 MODEL = ("--n-layer", "2", "--n-head", "2", "--n-embd", "16", "--block-size", "32", "--batch-size", "4", "--device", "pocl")
+TARGETS = "hc_train hc_eval hc_sample hc_export hc_bench hc_probe hc_prepare test_operations test_residual".split()
 
 
 def insert(tree, file, *pairs):
     """Puts each text before its marker, which stands in the file once."""
-    path = os.path.join(tree, file)
-    with open(path, encoding="utf-8") as opened:
-        text = opened.read()
+    text = (tree / file).read_text()
     for marker, addition in pairs:
-        assert text.count(marker) == 1, f"{path}: '{marker}' stands there {text.count(marker)} times"
+        assert text.count(marker) == 1, f"{file}: '{marker}' stands there {text.count(marker)} times"
         text = text.replace(marker, addition + marker)
-    with open(path, "w", encoding="utf-8") as opened:
-        opened.write(text)
+    (tree / file).write_text(text)
 
 
 def derive(tree, new, known, old_text, new_text):
     """A kernel file that is another one but for a text."""
-    with open(os.path.join(tree, "cl", known), encoding="utf-8") as file:
-        text = file.read()
+    text = (tree / "cl" / known).read_text()
     assert old_text in text
-    with open(os.path.join(tree, "cl", new), "w", encoding="utf-8") as file:
-        file.write(text.replace(old_text, new_text))
+    (tree / "cl" / new).write_text(text.replace(old_text, new_text))
 
 
-def copy_sources(sources, tree):
+def copy_sources(tree):
     for folder in ("cl", "src", "runtime", "tests", "cmake", "configs"):
-        shutil.copytree(os.path.join(sources, folder), os.path.join(tree, folder), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCES / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CMakeLists.txt", "README.md", "LICENSE"):
-        shutil.copy(os.path.join(sources, name), tree)
-    mocks = os.path.join(tree, "tests/variants")
+        shutil.copy(SOURCES / name, tree)
     for name in ("hc_mock.cl", "mock_sign.cl", "activation_mock_silu.cl"):
-        shutil.copy(os.path.join(mocks, "mock", name), os.path.join(tree, "cl"))
-    shutil.copy(os.path.join(mocks, "frame_mock.c"), os.path.join(tree, "src/model"))
+        shutil.copy(SOURCES / "tests/variants/mock" / name, tree / "cl")
+    shutil.copy(SOURCES / "tests/variants/frame_mock.c", tree / "src/model")
 
 
 def add_all(tree):
@@ -128,161 +125,111 @@ def add_all(tree):
            ('"\n#define ACTIVATION_WORDS', "|mock_glu"), ('"\nenum norm', "|mock_silu"))
 
 
-class Tree:
-    def __init__(self, scratch, cmake):
-        self.scratch, self.cmake = scratch, cmake
-        self.build = os.path.join(scratch, "build")
-
-    def run(self, *words, status=0):
-        """What the command printed, on both streams; its exit status must be the one given."""
-        done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", cwd=self.scratch, check=False)
-        if done.returncode != status:
-            sys.exit("%s: exit status %d, not %d\n%s" % (" ".join(map(str, words)), done.returncode, status, done.stdout))
-        return done.stdout
-
-    def program(self, name, *words, status=0):
-        return self.run(os.path.join(self.build, name), *words, status=status)
-
-    def compile(self, tree):
-        """Without optimising, which takes a third of the time."""
-        targets = "hc_train hc_eval hc_sample hc_export hc_bench hc_probe hc_prepare test_operations test_residual".split()
-        self.run(self.cmake, "-S", tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug",
-                 "-DCMAKE_C_FLAGS_DEBUG=-O0")
-        self.run(self.cmake, "--build", self.build, "--target", *targets)
+def compare():
+    """bench/compare.py with the hc_bench that knows the mocks."""
+    return [*programs.COMPARE[:2], "--hc-bench", str(programs.BUILD / "hc_bench")]
 
 
-def compare(tree, *words, status=0):
-    return tree.program(sys.executable, os.path.join(sys.argv[1], "bench/compare.py"), "--hc-bench", os.path.join(tree.build, "hc_bench"), *words, status=status)
+class NewVariant(programs.Case):
+    @classmethod
+    def begin(cls):
+        """Builds without optimising, which takes a third of the time; from here on programs are those with the mocks."""
+        cmake, tree = os.environ.get("CMAKE", "cmake"), cls.path("hctrain")
+        tree.mkdir()
+        copy_sources(tree)
+        add_all(tree)
+        programs.BUILD = cls.path("build")
+        os.environ.update(HCTRAIN_PROGRAMS=str(programs.BUILD), PYTHONPATH=str(tree / "src/python"))  # for hc_analyze
+        cls.made(cmake, "-S", tree, "-B", programs.BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O0")
+        cls.made(cmake, "--build", programs.BUILD, "--target", *TARGETS)
+        cls.put("text.txt", "abcabdabe" * 2000)
+        super().begin()
 
+    def says(self, *words, has=(), seconds=600, **setup):
+        """What a program printed and said, which has these texts."""
+        run = self.call(*words, seconds=seconds, **setup)
+        text = run.printed.decode(errors="replace") + run.said
+        for part in has:
+            self.assertIn(part, text)
+        return text
 
-def expect(text, *parts):
-    for part in parts:
-        if part not in text:
-            sys.exit("'%s' is missing in:\n%s" % (part, text))
+    def train_model(self, run, *more, **setup):
+        return self.says("hc_train", "--data-dir", "@data", "--out-dir", f"@{run}", "--eval-iters", "0", "--checkpoint-interval", "10", *more, **setup)
 
+    def losses(self, run):
+        """They fall."""
+        losses = [line["loss"] for line in self.metrics(run) if "loss" in line]
+        self.assertLess(losses[-1], losses[0], run)
+        return losses
 
-def try_reference(tree):
-    print("one row of the table, one reference")
-    tree.program("tests/test_residual")
-    expect(tree.program("tests/test_operations", "--device", "pocl", "--filter", "(mock"), "map (mock S=2)", "map (mock S=4)",
-           "projections (mock S=4)", "4 cases, 0 failed")
+    def test_one_row_of_the_table_and_one_reference(self):
+        tests = programs.BUILD / "tests"
+        self.says(str(tests / "test_residual"))
+        self.says(str(tests / "test_operations"), "--device", "pocl", "--filter", "(mock", has=[
+            "map (mock S=2)", "map (mock S=4)", "projections (mock S=4)", "4 cases, 0 failed"])
 
+    def test_words(self):
+        [line] = [line for line in self.says("hc_train", "--list-residuals").splitlines() if line.split()[0] == "mock"]
+        for part in ("2 or 4", "exact row sums, column sums, spectral norms, signs; settings: mock_largest, mock_start"):
+            self.assertIn(part, line)
+        self.says("hc_train", "--help", has=[", mock;", "mock: the largest strength", "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory",
+                                             "mocknorm", "mock_silu", "mock_glu", "mock_turn"])
+        self.train_model("no", "--residual", "mock", "--n-streams", "3", *MODEL, status=WRONG_USAGE, has=["n_streams = 3: 'mock' needs 2 or 4 streams"])
+        self.says(*compare(), "mock:3", *MODEL, status=WRONG_USAGE, has=["'mock' needs 2 or 4 streams"])
 
-def try_words(tree):
-    print("in words")
-    line = [line for line in tree.program("hc_train", "--list-residuals").splitlines() if line.split()[0] == "mock"]
-    expect("".join(line), "2 or 4", "exact row sums, column sums, spectral norms, signs; settings: mock_largest, mock_start")
-    expect(tree.program("hc_train", "--help"), ", mock;", "mock: the largest strength", "adamw, muon, mock_sign;", "mock_sign: of all weights", "mock-memory")
-    wrong = ("--residual", "mock", "--n-streams", "3", "--data-dir", "data", "--out-dir", "no")
-    expect(tree.program("hc_train", *wrong, *MODEL, status=2), "n_streams = 3: 'mock' needs 2 or 4 streams")
-    expect(compare(tree, "mock:3", *MODEL, status=2), "'mock' needs 2 or 4 streams")
+    def test_variant(self):
+        """20 iterations, and on to 24; evaluation, sampling, export, analysis, bench."""
+        more = ("--eval-iters", "2", "--eval-interval", "10", "--statistics-interval", "5")
+        said = self.train_model("run", *more, "--residual", "mock", "--n-streams", "2", "--mock-largest", "0.25", "--mock-start", "1.5", "--max-iters", "20",
+                                *MODEL)
+        self.assertNotIn("exact", said)  # an invariant that holds
+        config = self.json("run/ckpt-20/config.json")
+        self.assertEqual([config[name] for name in ("residual", "mock_largest", "mock_start")], ["mock", 0.25, 1.5])
+        self.resume("run", "--mock-largest", "0.5", "--device", "pocl", status=FAILED, says="mock_largest")
+        self.resume("run", "--max-iters", "24", "--device", "pocl", seconds=600)
+        self.assertGreaterEqual(len(self.losses("run")), 24)
+        checkpoint = ("--checkpoint", "@run/ckpt-24")
+        self.says("hc_eval", *checkpoint, "--data", "@data", "--device", "pocl")
+        self.says("hc_sample", *checkpoint, "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
+        self.says("hc_export", *checkpoint, "--out", "@exported", "--format", "torch")
+        self.assertTrue(self.has("exported/model.safetensors"))
+        self.says(*compare(), "rc,mock:2", "--steps", "1", "--warmup", "1", "--json", "@bench.json", *MODEL, has=["mock"])
+        self.says("hc_analyze", "--out", "@analysis", "--bench", "@bench.json", "--data-dir", "@data", "--device", "pocl", "@run")
+        self.assertIn("mock,2,", self.text("analysis/figures/throughput.csv"))
 
+    def test_violated_invariants_are_named(self):
+        broken = self.train_model("broken", "--residual", "mock", "--n-streams", "2", "--mock-largest", "-0.5", "--statistics-interval", "1",
+                                  "--max-iters", "3", *MODEL, has=["spectral norms of H_res are exact with 'mock', but one is 1.",
+                                                                   "signs of H_res are exact with 'mock', but one is -0.", " in transformer.h.",
+                                                                   " at iteration 0"])
+        self.assertEqual(broken.count(" are exact with "), 2, broken)
+        self.assertNotIn("row sums of", broken)
 
-def losses_of(tree, run):
-    with open(os.path.join(tree.scratch, run, "metrics.jsonl"), encoding="utf-8") as file:
-        return [record["loss"] for record in map(json.loads, file) if "loss" in record]
+    def test_frame(self):
+        self.train_model("plain", "--residual", "rc", "--max-iters", "20", *MODEL)
+        self.train_model("alone", "--residual", "mock_alone", "--recompute", "layer", "--dtype", "bf16", "--dropout", "0.1", "--max-iters", "20", *MODEL)
+        self.assertNotEqual(self.losses("alone"), self.losses("plain"))
+        self.resume("alone", "--max-iters", "22", seconds=600)
+        self.says("hc_sample", "--checkpoint", "@alone/ckpt-22", "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
+        self.says("hc_analyze", "--out", "@analysis_alone", "--data-dir", "@data", "--device", "pocl", "@alone")
 
-
-def try_training(tree):
-    print("20 iterations, and on to 24")
-    run = ("hc_train", "--data-dir", "data", "--out-dir", "run", "--eval-iters", "2", "--eval-interval", "10",
-           "--checkpoint-interval", "10", "--statistics-interval", "5")
-    mock = ("--residual", "mock", "--n-streams", "2", "--mock-largest", "0.25", "--mock-start", "1.5")
-    if "exact" in tree.program(*run, *mock, "--max-iters", "20", *MODEL):
-        sys.exit("an invariant is called violated that holds")
-    with open(os.path.join(tree.scratch, "run/ckpt-20/config.json")) as file:
-        config = json.load(file)
-    assert config["residual"] == "mock" and config["mock_largest"] == 0.25 and config["mock_start"] == 1.5, config
-    expect(tree.program(*run, "--init-from", "resume", "--mock-largest", "0.5", "--device", "pocl", status=1), "mock_largest")
-    tree.program(*run, "--init-from", "resume", "--max-iters", "24", "--device", "pocl")
-    losses = losses_of(tree, "run")
-    assert len(losses) >= 24 and losses[-1] < losses[0], losses
-    broken = tree.program("hc_train", "--data-dir", "data", "--out-dir", "broken", "--residual", "mock", "--n-streams", "2",
-                          "--mock-largest", "-0.5", "--statistics-interval", "1", "--eval-iters", "0", "--max-iters", "3", *MODEL)
-    expect(broken, "spectral norms of H_res are exact with 'mock', but one is 1.", "signs of H_res are exact with 'mock', but one is -0.",
-           " in transformer.h.", " at iteration 0")
-    assert broken.count(" are exact with ") == 2 and "row sums of" not in broken, broken
-
-
-def try_frame(tree):
-    print("another frame")
-    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", "--max-iters", "20", *MODEL)
-    tree.program(*run, "--residual", "rc", "--out-dir", "plain")
-    tree.program(*run, "--residual", "mock_alone", "--out-dir", "alone", "--recompute", "layer", "--dtype", "bf16", "--dropout", "0.1")
-    losses = losses_of(tree, "alone")
-    assert losses[-1] < losses[0] and losses != losses_of(tree, "plain"), losses
-    tree.program("hc_train", "--out-dir", "alone", "--init-from", "resume", "--max-iters", "22")
-    tree.program("hc_sample", "--checkpoint", "alone/ckpt-22", "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
-    tree.program("hc_analyze", "--out", "analysis_alone", "--data-dir", "data", "--device", "pocl", "alone")
-
-
-def try_optimizer(tree):
-    print("another optimizer")
-    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--checkpoint-interval", "10", *MODEL)
-    mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")
-    tree.program(*run, *mock, "--out-dir", "whole", "--max-iters", "20")
-    tree.program(*run, *mock, "--out-dir", "parts", "--max-iters", "10", "--lr-decay-iters", "20")
-    tree.program("hc_train", "--out-dir", "parts", "--init-from", "resume", "--max-iters", "20")
-    tree.program(*run, "--out-dir", "adamw", "--max-iters", "20")
-    whole = losses_of(tree, "whole")
-    assert whole[-1] < whole[0] and whole == losses_of(tree, "parts") and whole != losses_of(tree, "adamw"), whole
-
-
-def try_norm_and_activation(tree):
-    print("another norm, another activation")
-    run = ("hc_train", "--data-dir", "data", "--eval-iters", "0", "--max-iters", "20", *MODEL)
-    known = losses_of(tree, "adamw")
-    for option, word, dtype in (("norm", "mocknorm", "bf16"), ("activation", "mock_silu", "fp32"), ("mlp", "mock_glu", "bf16"),
-                                ("position", "mock_turn", "fp32")):
-        expect(tree.program("hc_train", "--help"), word)
-        tree.program(*run, "--" + option, word, "--dtype", dtype, "--out-dir", word)
-        losses = losses_of(tree, word)
-        assert losses[-1] < losses[0] and losses != known, losses
-        tree.program("hc_train", "--out-dir", word, "--init-from", "resume", "--max-iters", "22")
-        shutil.rmtree(os.path.join(tree.scratch, word))
-    os.mkdir(os.path.join(tree.scratch, "plain"))
-    with open(os.path.join(tree.scratch, "plain/config.json"), "w", encoding="utf-8") as file:
-        json.dump({"residual": "rc", "n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 9, "block_size": 8, "activation": "mock_silu"}, file)
-    expect(tree.program("hc_export", "--checkpoint", "plain", "--out", "none", status=1), "which Hugging Face's gpt2 cannot compute")
-
-
-def try_programs(tree):
-    print("evaluation, sampling, export, analysis, bench")
-    checkpoint = ("--checkpoint", "run/ckpt-24")
-    tree.program("hc_eval", *checkpoint, "--data", "data", "--device", "pocl")
-    tree.program("hc_sample", *checkpoint, "--device", "pocl", "--prompt", "ab", "--max-new-tokens", "8")
-    tree.program("hc_export", *checkpoint, "--out", "exported", "--format", "torch")
-    assert os.path.exists(os.path.join(tree.scratch, "exported/model.safetensors"))
-    bench = ("--steps", "1", "--warmup", "1", "--json", "bench.json")
-    expect(compare(tree, "rc,mock:2", *bench, *MODEL), "mock")
-    tree.program("hc_analyze", "--out", "analysis", "--bench", "bench.json", "--data-dir", "data", "--device", "pocl", "run")
-    with open(os.path.join(tree.scratch, "analysis/figures/throughput.csv"), encoding="utf-8") as file:
-        expect(file.read(), "mock,2,")
-
-
-def main():
-    sources, scratch, cmake = sys.argv[1:4]
-    shutil.rmtree(scratch, ignore_errors=True)
-    copy = os.path.join(scratch, "hctrain")
-    os.makedirs(copy)
-    copy_sources(sources, copy)
-    add_all(copy)
-    tree = Tree(scratch, cmake)
-    print("building", flush=True)
-    tree.compile(copy)
-    with open(os.path.join(scratch, "text.txt"), "w") as file:
-        file.write("abcabdabe" * 2000)
-    tree.program("hc_prepare", "--out", "data", "text.txt")
-    try_reference(tree)
-    try_words(tree)
-    try_training(tree)
-    try_frame(tree)
-    try_optimizer(tree)
-    try_norm_and_activation(tree)
-    try_programs(tree)
-    shutil.rmtree(scratch)
+    def test_optimizer_norm_positions_and_activations(self):
+        mock = ("--optimizer", "mock_sign", "--mock-memory", "0.8")
+        self.train_model("adamw", "--max-iters", "20", *MODEL)
+        self.train_model("whole", *mock, "--max-iters", "20", *MODEL)
+        self.train_model("parts", *mock, "--max-iters", "10", "--lr-decay-iters", "20", *MODEL)
+        self.resume("parts", "--max-iters", "20", seconds=600)
+        self.assertEqual(self.losses("whole"), self.losses("parts"))
+        self.assertNotEqual(self.losses("whole"), self.losses("adamw"))
+        for option, word, dtype in (("norm", "mocknorm", "bf16"), ("activation", "mock_silu", "fp32"), ("mlp", "mock_glu", "bf16"),
+                                    ("position", "mock_turn", "fp32")):
+            self.train_model(word, f"--{option}", word, "--dtype", dtype, "--max-iters", "20", *MODEL)
+            self.assertNotEqual(self.losses(word), self.losses("adamw"))
+            self.resume(word, "--max-iters", "22", seconds=600)
+        self.put_json("only-config/config.json", {"residual": "rc", "n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 9, "block_size": 8,
+                                            "activation": "mock_silu"})
+        self.says("hc_export", "--checkpoint", "@only-config", "--out", "@none", status=FAILED, has=["which Hugging Face's gpt2 cannot compute"])
 
 
 if __name__ == "__main__":
-    main()
+    programs.main()
