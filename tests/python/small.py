@@ -1,4 +1,4 @@
-"""What these tests share: a text, and short runs of small models. As wide as the model of tests/support/runs.c, whose kernels other tests compile."""
+"""What these tests share: a text, and short runs of small models. As wide as the model of tests/support/programs.py, whose kernels other tests compile."""
 import atexit
 import functools
 import json
