@@ -21,7 +21,6 @@
 #include "hc_token.cl"
 
 #define FUSED
-#define H_IN_MEMORY
 #include "mix_math.cl"
 
 #define COLUMN_BLOCK  4

@@ -1,6 +1,5 @@
 /* The backward pass of mix_between.cl, in place of width_mix_backward, depth_mix_backward and stream_backward. It
  * does not run where the frame is fused (frame.cl). */
-#define H_IN_MEMORY /* no registers are left */
 #include "mix_math.cl"
 
 /* The backward pass of mix_between, one work-group a chunk of tokens.

@@ -11,9 +11,6 @@
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no
  * h. Sums over channels are PRODUCTS, in the order of the steps along a row.
  *
- * A work-item of a CPU reads a token's h where it lies; the lanes of a GPU have a small one in registers, from few
- * loads, if the file that includes this one has not defined H_IN_MEMORY.
- *
  * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
  */
 #include "norm.cl"
@@ -25,12 +22,9 @@
 #define POST(s)   (PLAIN ? 1.0f : h[STREAMS + (s)])
 #define RES(i, j) (PLAIN ? 1.0f : h[2 * STREAMS + (i) * STREAMS + (j)])
 
-/* What registers have room for: not a wide H and its sums, nor fp16's conversions, which are long where libraries
- * make them. */
-#define IN_REGISTERS (LANES > 1 && STREAMS <= 4 && ACT != 2)
-
-/* Loops along a row where nothing is indexed by the step, and over streams. */
-#if IN_REGISTERS || defined(FUSED)
+/* Loops along a row where nothing is indexed by the step, and over streams. They are unrolled where registers have
+ * room: not for a wide H and its sums, nor for fp16's conversions, which are long where libraries make them. */
+#if (LANES > 1 && STREAMS <= 4 && ACT != 2) || defined(FUSED)
 #define MIX_STEPS(c)  LANE_STEPS(slot, c, CHANNELS)
 #define UNROLL_MIX(n) UNROLL_LANES(n)
 #else
@@ -38,34 +32,15 @@
 #define UNROLL_MIX(n)
 #endif
 
-/* H_OF_TOKEN(name, h) declares what PRE, POST and RES read. */
-#if PLAIN || !IN_REGISTERS || defined(H_IN_MEMORY)
+/* Declares the token's h, which PRE, POST and RES read. */
 #define H_OF_TOKEN(name, from)                                                                                     \
     __global const float *name = from;                                                                             \
     if (PLAIN) {                                                                                                   \
         UNUSED_POINTER(name);                                                                                      \
     }
-#define H_POINTER __global const float *
-#else
-#define H_OF_TOKEN(name, from)                                                                                     \
-    float name[H_ROW];                                                                                             \
-    h_load(from, name)
-#define H_POINTER const float *
-INLINED void h_load(__global const float *from, float h[H_ROW]) {
-    if (H_ROW % 4 == 0) { /* and so a token's row begins on a multiple of four */
-        UNROLL(H_ROW / 4) for (int k = 0; k < H_ROW; k += 4) {
-            vstore4(*(__global const float4 *)(from + k), 0, h + k);
-        }
-        return;
-    }
-    UNROLL(H_ROW) for (int k = 0; k < H_ROW; k++) {
-        h[k] = from[k];
-    }
-}
-#endif
 
 /* u at channels c .. c+VEC-1 of streams in memory */
-INLINED vec_t width_mix(__global const act_t *x, H_POINTER h, int c) {
+INLINED vec_t width_mix(__global const act_t *x, __global const float *h, int c) {
     vec_t u = PRE(0) * ACT_LOAD(x + c);
     UNROLL_MIX(STREAMS) for (int s = 1; s < STREAMS; s++) {
         u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
@@ -81,7 +56,7 @@ INLINED void streams_load(__global const act_t *x, int c, vec_t in[STREAMS]) {
 }
 
 /* x'_i */
-INLINED vec_t depth_mix(int i, vec_t o, const vec_t in[STREAMS], H_POINTER h) {
+INLINED vec_t depth_mix(int i, vec_t o, const vec_t in[STREAMS], __global const float *h) {
     vec_t out = POST(i) * o;
     UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
         out += RES(i, j) * in[j];
@@ -90,7 +65,7 @@ INLINED vec_t depth_mix(int i, vec_t o, const vec_t in[STREAMS], H_POINTER h) {
 }
 
 /* `start` + sum_i res_ij d_x'_i */
-INLINED vec_t depth_mix_back(int j, vec_t start, const vec_t d[STREAMS], H_POINTER h) {
+INLINED vec_t depth_mix_back(int j, vec_t start, const vec_t d[STREAMS], __global const float *h) {
     UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
         start += RES(i, j) * d[i];
     }
