@@ -4,7 +4,6 @@
 #include "runtime/system/memory.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* CLBlast. Its kernels for large GEMMs want scratch memory; without a buffer of ours it would allocate some at
  * every call. */
 #include "runtime/gemm/gemm_backend.h"
-#include "runtime/system/error.h"
 #include "runtime/system/library.h"
 #include <clblast_c.h>
 #include <limits.h>

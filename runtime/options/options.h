@@ -4,8 +4,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 
 enum option_type {
     OPTION_HEADING, /* a title in --help; only `help` is used */

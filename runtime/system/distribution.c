@@ -2,7 +2,6 @@
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

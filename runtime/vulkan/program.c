@@ -1,7 +1,6 @@
 /* Programs: SPIR-V, compiled from a source or given as it was compiled before. */
 #include "runtime/system/memory.h"
 #include "runtime/vulkan/objects.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

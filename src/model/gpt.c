@@ -6,11 +6,9 @@
  * linear.c. */
 #include "src/model/gpt.h"
 #include "runtime/system/error.h"
-#include "runtime/system/memory.h"
 #include "src/model/linear.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const struct branch *const branches[BRANCHES] = {&branch_attention, &branch_mlp};

@@ -4,7 +4,6 @@
 #include "runtime/gemm/gemm.h"
 #include "runtime/system/error.h"
 #include "runtime/system/message.h"
-#include <inttypes.h>
 #include <string.h>
 
 static struct attention_pass make_pass(const struct operations *operations, struct token_shape tokens,
