@@ -293,12 +293,10 @@ INLINED void sums_store(const struct item *item, float4 (*sums)[SUM_ARRAY], floa
 
 /* ---- a group's head and its block of rows in it; the blocks with most work come first */
 
-/* Divides the group's number by `blocks`, the blocks of a head, into head and block, whose first row it returns.
- * `inverse` is UINT_MAX / blocks, from the host: AMD's compiler would do a division here in vector registers. */
-INLINED int block_find(int sequence, uint blocks, uint inverse, float rate, ulong dropout_key, ulong first_row,
-                       struct head *head) {
-    const uint group = get_group_id(0), least = mul_hi(group, inverse);
-    const uint number = group - least * blocks < blocks ? least : least + 1, in_head = group - number * blocks;
+/* Finds the group's head, and its block there, whose first row it returns. */
+INLINED int block_find(int sequence, float rate, ulong dropout_key, ulong first_row, struct head *head) {
+    const uint blocks = (sequence - 1) / TILE_ROWS + 1;
+    const uint number = get_group_id(0) / blocks, in_head = get_group_id(0) % blocks;
     head_find(KEYS_STAY ? number * KV_GROUP : number, sequence, rate, dropout_key, first_row, head);
     return (KEYS_STAY ? in_head : blocks - 1 - in_head) * TILE_ROWS;
 }
@@ -312,6 +310,19 @@ INLINED void tile_drop(const struct item *item, const struct dropout *dropout, i
         const float factor = attention_factor(dropout, KEYS_STAY ? column : row, KEYS_STAY ? row : column);
         __local float *element = (__local float *)(tile + tile_at(item, i / 4, item->x)) + i % 4;
         *element *= !mark ? factor : factor == 0.0f ? -1.0f : 1.0f;
+    }
+}
+
+/* Scores become `value` for keys after a query, and, if KEYS_STAY, for queries past the end. */
+INLINED void scores_mask(const struct item *item, int first, int start, int sequence, float value,
+                         float (*scores)[4]) {
+    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
+        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
+            const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
+            const bool masked =
+                KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
+            scores[i][n] = masked ? value : scores[i][n];
+        }
     }
 }
 
@@ -348,15 +359,6 @@ struct softmax {
     float highest[ITEM_ROWS]; /* maximum of the row's scores so far, times LOG2E */
     float sum[ITEM_ROWS];     /* of exp(s - highest), over the work-item's own columns */
 };
-
-/* s = -infinity for keys after a query. */
-INLINED void scores_mask(const struct item *item, int first, int start, float (*scores)[4]) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            scores[i][n] = 4 * item->x - item->y > first - start + i * DOWN - n ? -INFINITY : scores[i][n];
-        }
-    }
-}
 
 /* One step of the online softmax: takes the new block's maximum into `highest`, multiplies the running sum and the
  * accumulated output y by exp(old highest - new highest), and replaces scores by exp(s - highest). All exponents
@@ -407,13 +409,12 @@ INLINED void softmax_finish(const struct item *item, const struct softmax *softm
 }
 
 /* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / TILE_ROWS). */
-TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint blocks, uint inverse,
-                                   float dropout_rate, ulong dropout_key, ulong first_row, __global act_t *y,
-                                   __global float *lse) {
+TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, float dropout_rate, ulong dropout_key,
+                                   ulong first_row, __global act_t *y, __global float *lse) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
+    const int first = block_find(sequence, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
     const int end = min(first + TILE_ROWS, sequence); /* of the keys */
@@ -430,7 +431,7 @@ TILE_KERNEL void attention_forward(__global const act_t *qkv, int sequence, uint
         const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, start, sequence);
         scores_multiply(item, &queries, &keys, stage, scores);
         if (start + TILE_COLUMNS > first) {
-            scores_mask(item, first, start, scores);
+            scores_mask(item, first, start, sequence, -INFINITY, scores);
         }
         softmax_add(item, &softmax, stage, scores, sums);
         tile_put(item, scores, tile);
@@ -451,18 +452,6 @@ INLINED void scores_powers(float (*scores)[4], const float *lse) {
     UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
         UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
             scores[i][n] = power_of_two(LOG2E * SCALE * scores[i][n] - lse[KEYS_STAY ? n : i]);
-        }
-    }
-}
-
-/* p = 0 for keys after a query, and for queries past the end. */
-INLINED void powers_mask(const struct item *item, int first, int start, int sequence, float (*scores)[4]) {
-    UNROLL_LANES(ITEM_ROWS) for (int i = 0; i < ITEM_ROWS; i++) {
-        UNROLL_LANES(4) for (int n = 0; n < 4; n++) {
-            const int ahead = 4 * item->x - item->y, row_ahead = first - start + i * DOWN - n;
-            const bool masked =
-                KEYS_STAY ? ahead < row_ahead || 4 * item->x >= sequence - start - n : ahead > row_ahead;
-            scores[i][n] = masked ? 0.0f : scores[i][n];
         }
     }
 }
@@ -503,12 +492,12 @@ INLINED void rows_delta(const struct item *item, const struct rows *y, const str
 /* Writes dq into d_qkv [B, T, (H + 2 K) D], and delta [B, H, T] for attention_backward_keys. Groups as forward. */
 TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global const act_t *y,
                                             __global const act_t *d_y, __global const float *lse_all, int sequence,
-                                            uint blocks, uint inverse, float dropout_rate, ulong dropout_key,
-                                            ulong first_row, __global act_t *d_qkv, __global float *delta_all) {
+                                            float dropout_rate, ulong dropout_key, ulong first_row,
+                                            __global act_t *d_qkv, __global float *delta_all) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
+    const int first = block_find(sequence, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const size_t rows_at = head.rows + first;
     const struct rows queries = ROWS_OF(qkv + head.qkv, QKV_ROW, first, sequence);
@@ -528,7 +517,7 @@ TILE_KERNEL void attention_backward_queries(__global const act_t *qkv, __global 
         scores_multiply(item, &queries, &keys, stage, scores);
         scores_powers(scores, lse);
         if (start + TILE_COLUMNS > first) {
-            powers_mask(item, first, start, sequence, scores);
+            scores_mask(item, first, start, sequence, 0.0f, scores);
         }
         tile_put(item, scores, tile);
         if (dropout_rate > 0.0f) {
@@ -553,12 +542,12 @@ INLINED void columns_load(const struct item *item, __global const float *from, i
 /* Writes dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / TILE_ROWS). */
 TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global const act_t *d_y,
                                          __global const float *lse_all, __global const float *delta_all,
-                                         int sequence, uint blocks, uint inverse, float dropout_rate,
-                                         ulong dropout_key, ulong first_row, __global act_t *d_qkv) {
+                                         int sequence, float dropout_rate, ulong dropout_key, ulong first_row,
+                                         __global act_t *d_qkv) {
     __local float4 stage[STAGE_SIZE], tile[TILE_SIZE];
     const struct item here = THIS_ITEM, *item = &here;
     struct head head;
-    const int first = block_find(sequence, blocks, inverse, dropout_rate, dropout_key, first_row, &head);
+    const int first = block_find(sequence, dropout_rate, dropout_key, first_row, &head);
     const int count = sequence - first; /* rows from there on; those from TILE_ROWS on are other groups' */
     const struct rows keys = ROWS_OF(qkv + head.keys, QKV_ROW, first, sequence);
     const struct rows values = ROWS_OF(qkv + head.keys + KV_ROW, QKV_ROW, first, sequence);
@@ -574,7 +563,7 @@ TILE_KERNEL void attention_backward_keys(__global const act_t *qkv, __global con
             columns_load(item, lse_all + head.rows + start, queries.last, LOG2E, of_columns);
             scores_powers(scores, of_columns);
             if (first + TILE_ROWS > start || start + TILE_COLUMNS > sequence) {
-                powers_mask(item, first, start, sequence, scores);
+                scores_mask(item, first, start, sequence, 0.0f, scores);
             }
             tile_put(item, scores, tile);
             if (dropout_rate > 0.0f) {

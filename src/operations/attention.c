@@ -126,22 +126,13 @@ static struct launch launch_gpu(const struct kernel *kernel, const struct attent
                             (size_t)group.across * group.down, gemms);
 }
 
-/* The sequence, the number of blocks in a head, UINT32_MAX divided by that number (for block_find in cl/), and
- * dropout. */
-#define ARG_BLOCKS(pass, blocks)                                                                                   \
-    ARG_I32((pass)->tokens.sequence), ARG_U32(blocks), ARG_U32(UINT32_MAX / (blocks)), ARG_DROPOUT((pass)->dropout)
-
-static uint32_t blocks_gpu(const struct attention_pass *pass, struct attention_gpu_group group) {
-    return (uint32_t)groups_for((size_t)pass->tokens.sequence, 4 * group.down);
-}
-
 static void forward_gpu(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_gpu_group group = operations->policy.attention_gpu[0];
     const struct launch launch =
         launch_gpu(&operations->kernels->attention_forward, pass, group, pass->heads.heads, 2);
     KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(pass->values->qkv, pass->qkv_elements),
-                  ARG_BLOCKS(pass, blocks_gpu(pass, group)), ARG_OUT(pass->values->y, pass->y_elements),
-                  ARG_OUT(pass->values->lse, pass->score_rows));
+                  ARG_I32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
+                  ARG_OUT(pass->values->y, pass->y_elements), ARG_OUT(pass->values->lse, pass->score_rows));
 }
 
 static void backward_gpu(struct operations *operations, const struct attention_pass *pass) {
@@ -155,12 +146,12 @@ static void backward_gpu(struct operations *operations, const struct attention_p
         launch_gpu(&kernels->attention_backward_keys, pass, keys, pass->heads.kv_heads, 4);
     KERNEL_LAUNCH(operations->compute, &to_queries, ARG_IN(values->qkv, pass->qkv_elements),
                   ARG_IN(values->y, pass->y_elements), ARG_IN(pass->d_y, pass->y_elements),
-                  ARG_IN(values->lse, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, queries)),
+                  ARG_IN(values->lse, pass->score_rows), ARG_I32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
                   ARG_OUT(pass->d_qkv, pass->y_elements), ARG_OUT(pass->scratch->delta, pass->score_rows));
     KERNEL_LAUNCH(operations->compute, &to_keys, ARG_IN(values->qkv, pass->qkv_elements),
                   ARG_IN(pass->d_y, pass->y_elements), ARG_IN(values->lse, pass->score_rows),
-                  ARG_IN(pass->scratch->delta, pass->score_rows), ARG_BLOCKS(pass, blocks_gpu(pass, keys)),
-                  ARG_OUT(pass->d_qkv, 2 * pass->kv_elements));
+                  ARG_IN(pass->scratch->delta, pass->score_rows), ARG_I32(pass->tokens.sequence),
+                  ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, 2 * pass->kv_elements));
 }
 
 /* ---- the table */
