@@ -300,21 +300,15 @@ INLINED void softmax_finish(struct work_item item, struct softmax *softmax, stru
         sum[j].v[i] *= factors[LANE_ROW_OF(i)];
 }
 
-/* What a group has in local memory forward: K and V, the stationary rows unless they are in registers, what
- * c_to_a needs, and which elements dropout keeps. */
-struct forward_memory {
-    __local ushort *keys, *values, *own, *c_to_a_tiles;
-    __local uchar *kept;
-};
-
-/* What a group does. `drops` is known to the compiler. */
-INLINED void forward(struct work_item item, bool drops, struct place place, uint sequence,
-                     struct forward_memory memory, __global const ushort *qkv, __global ushort *y,
-                     __global float *lse) {
+/* What a group does. In local memory are a tile of K, one of V, the stationary rows unless they are in registers,
+ * what c_to_a needs, and which elements dropout keeps. `drops` is known to the compiler. */
+INLINED void forward(struct work_item item, bool drops, struct place place, uint sequence, __local ushort *key_tile,
+                     __local ushort *value_tile, __local ushort *own, __local ushort *c_to_a_tiles,
+                     __local uchar *kept, __global const ushort *qkv, __global ushort *y, __global float *lse) {
     const uint end = min(place.first + ROWS, sequence); /* of the keys */
     __global const ushort *keys = qkv + place.head.keys, *values = keys + KV_ROW;
     const stationary_t query =
-        stationary_load(item, qkv + place.head.qkv, QKV_ROW, place.first, sequence, memory.keys, memory.own);
+        stationary_load(item, qkv + place.head.qkv, QKV_ROW, place.first, sequence, key_tile, own);
     fragment_c sum[ACROSS], p[KEYS / FRAGMENT_N];
     struct softmax softmax;
     EACH(r, LANE_ROWS) {
@@ -322,16 +316,16 @@ INLINED void forward(struct work_item item, bool drops, struct place place, uint
         softmax.sum[r] = 0.0f;
     }
     FRAGMENTS_CLEAR(sum, ACROSS);
-    tile_copy(memory.keys, KEYS, keys, QKV_ROW, 0, sequence);
+    tile_copy(key_tile, KEYS, keys, QKV_ROW, 0, sequence);
     copy_commit();
     for (uint start = 0; start < end; start += KEYS) {
         COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
-        tile_copy(memory.values, KEYS, values, QKV_ROW, start, sequence);
+        tile_copy(value_tile, KEYS, values, QKV_ROW, start, sequence);
         copy_commit();
         if (drops)
-            kept_fill(memory.kept, place.head.dropout, ROWS, place.first, KEYS, start);
-        rows_multiply(item, &query, memory.keys, KEYS, 0, KEYS, p);
+            kept_fill(kept, place.head.dropout, ROWS, place.first, KEYS, start);
+        rows_multiply(item, &query, key_tile, KEYS, 0, KEYS, p);
         EACH(n, KEYS / FRAGMENT_N)
             fragment_mask(item, false, (int)(start + n * FRAGMENT_N) - (int)(place.first + item.warp * FRAGMENT_M),
                           &p[n]);
@@ -339,12 +333,12 @@ INLINED void forward(struct work_item item, bool drops, struct place place, uint
         COPY_WAIT(0);
         barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
         if (start + KEYS < end)
-            tile_copy(memory.keys, KEYS, keys, QKV_ROW, start + KEYS, sequence);
+            tile_copy(key_tile, KEYS, keys, QKV_ROW, start + KEYS, sequence);
         copy_commit();
         if (drops)
-            softmax_drop(item, memory.kept, place.head.dropout, start, p);
+            softmax_drop(item, kept, place.head.dropout, start, p);
         EACH_BY(k, KEYS, FRAGMENT_K)
-            rows_add(item, p + k / FRAGMENT_N, memory.c_to_a_tiles, memory.values, KEYS, k, sum);
+            rows_add(item, p + k / FRAGMENT_N, c_to_a_tiles, value_tile, KEYS, k, sum);
     }
     softmax_finish(item, &softmax, place, sequence, sum, lse);
     rows_store(item, sum, 1.0f, place.first, sequence, y + place.head.y, Y_ROW);
@@ -360,8 +354,7 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, _
     C_TO_A_DECLARE(c_to_a_tiles);
     MATRIX_BEGIN(item, WARPS);
     const struct place place = place_of(true, sequence, 0.0f, 0, 0);
-    const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, 0};
-    forward(item, false, place, sequence, memory, qkv, y, lse);
+    forward(item, false, place, sequence, tiles[0], tiles[1], own[0], c_to_a_tiles, 0, qkv, y, lse);
 }
 
 MATRIX_KERNEL(WARPS)
@@ -374,8 +367,7 @@ void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint seq
     __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
     MATRIX_BEGIN(item, WARPS);
     const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
-    const struct forward_memory memory = {tiles[0], tiles[1], own[0], c_to_a_tiles, kept};
-    forward(item, true, place, sequence, memory, qkv, y, lse);
+    forward(item, true, place, sequence, tiles[0], tiles[1], own[0], c_to_a_tiles, kept, qkv, y, lse);
 }
 
 /* ---- backward */

@@ -118,11 +118,7 @@ INLINED void enter(vec_t y[STREAM_SLOTS], __global const float *read_all, size_t
 }
 
 /* What `enter` reads with: the h of the sublayer before, or its own. */
-#if READ_DELAY
-#define READ_OF(before, own) before
-#else
-#define READ_OF(before, own) own
-#endif
+#define READ_OF(before, own) (READ_DELAY ? (before) : (own))
 
 /* streams [N, S, C], squares [N, S] -> z [N, Z_COLUMNS] normalised, h [N, H_ROW], normed [N, C], statistics [N,
  * 2]. read [N, H_ROW], with READ_DELAY only. */
