@@ -33,8 +33,7 @@ INLINED float16 pairs_add(float16 sum, uint16 a, uint16 b) {
 /* Rounded to nearest even. */
 INLINED ushort16 to_bf16(float16 v) {
 #if EMULATED
-    const uint16 bits = as_uint16(v), rounded = bits + (bits >> 16 & 1u) + 0x7fffu;
-    return convert_ushort16(select(rounded, bits | 0x400000u, (bits & 0x7fffffffu) > 0x7f800000u) >> 16);
+    return act_encode16(v);
 #else
     ushort16 rounded;
     __asm__("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(v));

@@ -15,11 +15,9 @@
     OF_NUMBER(float##n);                                                                                           \
     OF_NUMBER(int##n);                                                                                             \
     OF_NUMBER(uint##n);                                                                                            \
-    float##n VALUE ceil(float##n);                                                                                 \
     float##n VALUE copysign(float##n, float##n);                                                                   \
     float##n VALUE exp(float##n);                                                                                  \
     float##n VALUE fabs(float##n);                                                                                 \
-    float##n VALUE floor(float##n);                                                                                \
     float##n VALUE fma(float##n, float##n, float##n);                                                              \
     float##n VALUE fmax(float##n, float##n);                                                                       \
     float##n VALUE fmin(float##n, float##n);                                                                       \
@@ -27,27 +25,16 @@
     float##n VALUE log2(float##n);                                                                                 \
     float##n VALUE mad(float##n, float##n, float##n);                                                              \
     float##n VALUE native_exp2(float##n);                                                                          \
-    float##n VALUE rint(float##n);                                                                                 \
     float##n VALUE rsqrt(float##n);                                                                                \
     float##n VALUE sqrt(float##n);                                                                                 \
     float##n VALUE tanh(float##n);                                                                                 \
     int##n VALUE isfinite(float##n);                                                                               \
     int##n VALUE isnan(float##n);                                                                                  \
     uint##n VALUE mul_hi(uint##n, uint##n);                                                                        \
-    float##n VALUE select(float##n, float##n, int##n);                                                             \
-    float##n VALUE select(float##n, float##n, uint##n);                                                            \
-    int##n VALUE select(int##n, int##n, int##n);                                                                   \
-    int##n VALUE select(int##n, int##n, uint##n);                                                                  \
     uint##n VALUE select(uint##n, uint##n, int##n);                                                                \
-    uint##n VALUE select(uint##n, uint##n, uint##n);                                                               \
-    float##n VALUE convert_float##n(int##n);                                                                       \
     float##n VALUE convert_float##n(uint##n);                                                                      \
-    float##n VALUE convert_float##n(short##n);                                                                     \
-    float##n VALUE convert_float##n(ushort##n);                                                                    \
-    int##n VALUE convert_int##n(float##n);                                                                         \
     uint##n VALUE convert_uint##n(ushort##n);                                                                      \
-    ushort##n VALUE convert_ushort##n(uint##n);                                                                    \
-    short##n VALUE convert_short##n##_sat_rte(float##n)
+    ushort##n VALUE convert_ushort##n(uint##n)
 OF_NUMBER(long);
 OF_NUMBER(ulong);
 OF_WIDTH();
@@ -64,9 +51,7 @@ float VALUE dot(float4, float4);
     void DECLARED vstore##n(type##n, size_t, space type *)
 #define OF_VECTORS(space, n)                                                                                       \
     OF_VECTOR(space, float, n);                                                                                    \
-    OF_VECTOR(space, int, n);                                                                                      \
     OF_VECTOR(space, uint, n);                                                                                     \
-    OF_VECTOR(space, short, n);                                                                                    \
     OF_VECTOR(space, ushort, n);                                                                                   \
     float##n READ vload_half##n(size_t, const space half *);                                                       \
     float##n READ vloada_half##n(size_t, const space half *);                                                      \
@@ -85,7 +70,6 @@ OF_SPACE(__private);
 
 /* ---- work-items */
 size_t VALUE get_global_id(uint);
-size_t VALUE get_global_size(uint);
 size_t VALUE get_group_id(uint);
 size_t VALUE get_local_id(uint);
 size_t VALUE get_local_size(uint);

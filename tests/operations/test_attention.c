@@ -233,7 +233,7 @@ static void check_without_bf16(enum products products, const char *right, const 
 
 UNIT_TEST(test_wrong_bf16) {
     check_without_bf16(BF16_EMULATED, "as_float16(b << 16), sum)", "as_float16(b << 15), sum)");
-    check_without_bf16(BF16_EMULATED, "(bits >> 16 & 1u) + 0x7fffu", "0x200000u");
+    check_without_bf16(BF16_EMULATED, "return act_encode16(v)", "return act_encode16(v + 0x1p-4f)");
     check_without_bf16(BF16, "__asm__(\"vdp", "no assembler(\"vdp");
     if (has_bf16()) {
         check_without_bf16(BF16, "vdpbf16ps %2, %1, %0", "vmovaps %1, %0");
