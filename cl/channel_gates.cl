@@ -18,9 +18,6 @@
  */
 #include "group.cl"
 
-#define ROW_LENGTH (STREAMS * CHANNELS)
-#define PACKED     ((Y_ROW + RANK_ROW) * ROW_LENGTH)
-
 /* A row of the table, see struct gate_leaves of the host. The top has no w_post: NO_LEAF. */
 struct leaves {
     ulong gain, down, up, post, packed;

@@ -13,8 +13,6 @@
 #include "group.cl"
 
 #define SMALL       (PROJECTED ? STREAMS + 1 : STREAMS)
-#define ROW_LENGTH  (STREAMS * CHANNELS)
-#define H_ROW       (STREAMS * (STREAMS + 2))
 #define RMS_EPSILON 1e-6f
 
 static inline float inverse_of(__global const float *squares) {

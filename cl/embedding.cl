@@ -11,7 +11,6 @@
 #include "group.cl"
 #include "random.cl"
 
-#define ROW_LENGTH            (STREAMS * CHANNELS)
 #define SCALE(x, scale, s, c) (SCALED ? (x) * VEC_LOAD((scale) + (s) * CHANNELS + (c)) : (x))
 #define NORMED(x, norm, gain) (EMBED_NORM ? (x) * (norm) * VEC_LOAD(gain) : (x))
 #define DISTINCT              (SCALED ? STREAMS : 1) /* streams that differ */

@@ -169,4 +169,8 @@ typedef float products_t;
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                              \
         if ((width) % (LANES * VEC) == 0 || c < (width))
 
+/* Elements of a token's streams, and of its h (hc_gates.cl). */
+#define ROW_LENGTH (STREAMS * CHANNELS)
+#define H_ROW      (STREAMS * (STREAMS + 2))
+
 #define ROW_KERNEL __kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(LANES * GROUP_ROWS, 1, 1)))

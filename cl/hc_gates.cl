@@ -37,7 +37,6 @@
 #define EACH_ENTRY(i, j, n)                                                                                        \
     EACH(i, n)                                                                                                     \
         EACH(j, n)
-#define H_ROW (STREAMS * (STREAMS + 2))
 
 /* Where h and d_h have entry i, j of a map's matrix. With H_TRANSPOSED streams are mixed by the map's transpose. */
 #define RES_AT(i, j) (GATE_COLUMNS + (H_TRANSPOSED ? (j) * STREAMS + (i) : (i) * STREAMS + (j)))

@@ -14,8 +14,7 @@ static inline void hc_forward(__global const float *theta, __global const float 
         h[s] = theta[P_alpha_pre] * tanh(row[0]) + theta[P_b_pre + s];
         h[STREAMS + s] = theta[P_alpha_post] * tanh(row[1]) + theta[P_b_post + s];
         for (int i = 0; i < STREAMS; i++) {
-            const int entry = i * STREAMS + s;
-            h[RES_AT(i, s)] = theta[P_alpha_res] * tanh(row[2 + i]) + theta[P_b_res + entry];
+            h[RES_AT(i, s)] = theta[P_alpha_res] * tanh(row[2 + i]) + theta[P_b_res + i * STREAMS + s];
         }
     }
 }
@@ -39,9 +38,8 @@ static inline void hc_backward(__global const float *theta, __global const float
         d_row[1] = scaled_tanh_backward(row[1], d_h[STREAMS + s], theta[P_alpha_post], d_theta + P_alpha_post,
                                         d_theta + P_b_post + s);
         for (int i = 0; i < STREAMS; i++) {
-            const int entry = i * STREAMS + s;
             d_row[2 + i] = scaled_tanh_backward(row[2 + i], d_h[RES_AT(i, s)], theta[P_alpha_res],
-                                                d_theta + P_alpha_res, d_theta + P_b_res + entry);
+                                                d_theta + P_alpha_res, d_theta + P_b_res + i * STREAMS + s);
         }
     }
 }

@@ -6,9 +6,8 @@
  */
 #include "norm.cl"
 
-#define ROW_LENGTH (STREAMS * CHANNELS)
-#define NORMS      (NORM_SUM ? STREAMS : 1) /* rows normalised per token */
-#define SUMMED     (NORM_SUM ? 1 : STREAMS) /* streams summed into each */
+#define NORMS  (NORM_SUM ? STREAMS : 1) /* rows normalised per token */
+#define SUMMED (NORM_SUM ? 1 : STREAMS) /* streams summed into each */
 
 static inline vec_t norm_input(__global const act_t *x, int norm, int c) {
     vec_t u = ACT_LOAD(x + norm * CHANNELS + c);

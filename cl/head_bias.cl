@@ -11,9 +11,6 @@ __kernel void head_bias_forward(__global const float *parameters, ulong bias_at,
                                 __global float *logits) {
     const size_t chunk = get_global_id(0) / VOCABULARY, column = get_global_id(0) % VOCABULARY;
     const size_t first = chunk * rows_per_chunk, last = min((ulong)(first + rows_per_chunk), rows);
-    if (first >= rows) {
-        return;
-    }
     const float bias = parameters[bias_at + column];
     for (size_t row = first; row < last; row++) {
         logits[row * VOCABULARY + column] += bias;

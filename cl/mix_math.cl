@@ -15,9 +15,6 @@
  */
 #include "norm.cl"
 
-#define H_ROW      (STREAMS * (STREAMS + 2))
-#define ROW_LENGTH (STREAMS * CHANNELS)
-
 #define PRE(s)    (PLAIN ? 1.0f : h[s])
 #define POST(s)   (PLAIN ? 1.0f : h[STREAMS + (s)])
 #define RES(i, j) (PLAIN ? 1.0f : h[2 * STREAMS + (i) * STREAMS + (j)])
