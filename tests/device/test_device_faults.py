@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import sys
+import unittest
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -68,14 +69,14 @@ class DeviceFaults(programs.Case):
                       says=[failed, " failed its self-test against sums on the host: ", "--device cpu"])
 
     def test_nonsense_is_refused_in_every_class_of_kernels(self):
+        whole = [("Xgemm", "matrix multiplication by clblast", "--gemm", "clblast")] if programs.WHOLE else []
         for kernel, failed, *more in [("gemm_panels", "matrix multiplication by cblas", "--gemm", "cblas"),
                                       ("gemm_panels", "matrix multiplication by portable", "--gemm", "portable"),
                                       ("XgemmDirectTN", "matrix multiplication by clblast", "--gemm", "clblast"),
-                                      ("Xgemm", "matrix multiplication by clblast", "--gemm", "clblast"),
                                       ("attention_forward", "attention"),
                                       ("attention_backward_keys", "attention"),
                                       ("attention_backward_queries", "attention"),
-                                      ("loop_turns", "a long loop", "--residual", "mhc_lite", "--n-streams", "6")]:
+                                      ("loop_turns", "a long loop", "--residual", "mhc_lite", "--n-streams", "6"), *whole]:
             self.refuses(kernel, f"{failed} of device ", *self.training("nonsense", "--start-over", *more))
 
     def test_every_program_refuses_nonsense(self):
@@ -96,6 +97,7 @@ class DeviceFaults(programs.Case):
         self.train_where("refused", changed, says="driver 2.718) failed its self-test against sums on the host: row 0 of y ")
         self.train_where("planned", changed, "--plan-only", status=0)
 
+    @unittest.skipUnless(programs.WHOLE, "only where all is asked for")
     def test_a_verdict_is_kept_for_a_library(self):
         """Nor is it where CLBlast is another file, as after an update."""
         ctypes.CDLL("libclblast.so.1")
