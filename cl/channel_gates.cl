@@ -110,9 +110,11 @@ ROW_KERNEL void gates_begin(__global const float *squares, __global act_t *strea
     }
 }
 
-/* One work-group a token: v and squares, post s [N, S], output o [N, C] -> those of x'. */
+/* One work-group a token: v and squares, post s [N, S], output o [N, C] -> those of x', or without `normalises` x'
+ * and its squares. */
 ROW_KERNEL void gates_leave(__global const act_t *v_all, __global const float *squares, __global const float *post,
-                            __global const act_t *output, __global act_t *next, __global float *next_squares) {
+                            __global const act_t *output, int normalises, __global act_t *next,
+                            __global float *next_squares) {
     GROUP_SUMS_SCRATCH(scratch, STREAMS);
     const size_t token = get_group_id(0);
     __global const act_t *v = v_all + token * ROW_LENGTH;
@@ -134,7 +136,7 @@ ROW_KERNEL void gates_leave(__global const act_t *v_all, __global const float *s
     GROUP_SUMS(totals, STREAMS, scratch);
     GROUP_STORE_TOTALS(next_squares + token * STREAMS, totals, STREAMS, scratch);
     UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {
-        root[i] = INVERSE(GROUP_TOTAL(totals, scratch, i));
+        root[i] = normalises ? INVERSE(GROUP_TOTAL(totals, scratch, i)) : 1.0f;
     }
     LANE_STEPS(slot, c, CHANNELS) {
         UNROLL_LANES(STREAMS) for (int i = 0; i < STREAMS; i++) {

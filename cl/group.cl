@@ -169,8 +169,14 @@ typedef float products_t;
     for (int slot = 0, c = LANE * VEC; slot < SLOTS(width); slot++, c += LANES * VEC)                              \
         if ((width) % (LANES * VEC) == 0 || c < (width))
 
-/* Elements of a token's streams, and of its h (hc_gates.cl). */
-#define ROW_LENGTH (STREAMS * CHANNELS)
-#define H_ROW      (STREAMS * (STREAMS + 2))
+/* Elements of a token's streams, and of its h (hc_gates.cl). With FRACTIONS the streams are parts of the CHANNELS,
+ * and each part of a branch's input has an H_pre of its own (hc_frac.cl). */
+#ifndef FRACTIONS
+#define FRACTIONS 0
+#endif
+#define STREAM_CHANNELS (FRACTIONS ? CHANNELS / STREAMS : CHANNELS)
+#define ROW_LENGTH      (STREAMS * STREAM_CHANNELS)
+#define PRE_ENTRIES     (FRACTIONS ? STREAMS * STREAMS : STREAMS)
+#define H_ROW           (PRE_ENTRIES + STREAMS * (STREAMS + 1))
 
 #define ROW_KERNEL __kernel SUB_GROUP_SIZE __attribute__((reqd_work_group_size(LANES * GROUP_ROWS, 1, 1)))

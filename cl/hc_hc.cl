@@ -4,7 +4,8 @@
  *   post_s = alpha_post tanh(z_s . w_post)    + b_post_s
  *   res_ij = alpha_res  tanh(z_j . w_res[:,i]) + b_res_ij
  *
- * z [S, PROJECTIONS]: a row per stream with its columns pre, post, res [S].
+ * z [S, PROJECTIONS]: a row per stream with its columns pre, post, res [S]. Where the streams stay unmixed
+ * (hc_until) there are no leaves of res, which is the identity.
  */
 #include "hc_gates.cl"
 
@@ -14,18 +15,13 @@ static inline void hc_forward(__global const float *theta, __global const float 
         h[s] = theta[P_alpha_pre] * tanh(row[0]) + theta[P_b_pre + s];
         h[STREAMS + s] = theta[P_alpha_post] * tanh(row[1]) + theta[P_b_post + s];
         for (int i = 0; i < STREAMS; i++) {
+#ifdef P_b_res
             h[RES_AT(i, s)] = theta[P_alpha_res] * tanh(row[2 + i]) + theta[P_b_res + i * STREAMS + s];
+#else
+            h[RES_AT(i, s)] = i == s ? 1.0f : 0.0f;
+#endif
         }
     }
-}
-
-/* Gradient of alpha tanh(z) + b for one entry; returns that of z and adds those of alpha and b. */
-static inline float scaled_tanh_backward(float z, float d, float alpha, __global float *d_alpha,
-                                         __global float *d_b) {
-    const float t = tanh(z);
-    *d_alpha += d * t;
-    *d_b += d;
-    return d * alpha * (1.0f - t * t);
 }
 
 static inline void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
@@ -37,9 +33,11 @@ static inline void hc_backward(__global const float *theta, __global const float
             scaled_tanh_backward(row[0], d_h[s], theta[P_alpha_pre], d_theta + P_alpha_pre, d_theta + P_b_pre + s);
         d_row[1] = scaled_tanh_backward(row[1], d_h[STREAMS + s], theta[P_alpha_post], d_theta + P_alpha_post,
                                         d_theta + P_b_post + s);
+#ifdef P_b_res
         for (int i = 0; i < STREAMS; i++) {
             d_row[2 + i] = scaled_tanh_backward(row[2 + i], d_h[RES_AT(i, s)], theta[P_alpha_res],
                                                 d_theta + P_alpha_res, d_theta + P_b_res + i * STREAMS + s);
         }
+#endif
     }
 }

@@ -10,8 +10,7 @@ ROW_KERNEL void hc_map_forward(__global const float *parameters, ulong theta_at,
     if (token >= tokens) {
         return;
     }
-    map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW,
-                      h_all + token * H_ROW);
+    map_token_forward(parameters + theta_at, squares + token * STREAMS, z_all + Z_AT(token), h_all + token * H_ROW);
 }
 
 /* One work-item a chunk of tokens, which on a GPU is a token or few. d_z [N, Z_ROW], rms_scale [N, RMS_GROUPS] as
@@ -31,7 +30,7 @@ ROW_KERNEL void hc_map_backward(__global const float *parameters, ulong theta_at
     }
     for (size_t token = first; token < last; token++) {
         WORK_DECLARE(0);
-        map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + token * Z_ROW,
+        map_token_backward(parameters + theta_at, squares + token * STREAMS, z_all + Z_AT(token),
                            h_all + token * H_ROW, d_h + token * H_ROW, d_z_all + token * Z_ROW,
                            rms_scale + token * RMS_GROUPS, d_theta WORK_ARGUMENT);
     }

@@ -5,7 +5,7 @@
  *
  * Q_u and Q_v are orthogonal, so the norm of K is max |sigma| <= 1 and that of res is 1, with unit row and column
  * sums. Columns of z after the gates: z_u [k], z_v [k], z_s [m], k = m(m-1)/2. For S = 2, k = 0 and Q = 1.
- * FREEZE_GAMMA: no gradient for gamma.
+ * FREEZE_GAMMA: no gradient for gamma, which is 1 with STATIC.
  */
 #include "hc_gates.cl"
 
@@ -23,6 +23,8 @@
 
 /* A side of the arrays for m x m matrices. Not 1 for S = 2: clspv fails on arrays of arrays of one element. */
 #define SIDE (M > 1 ? M : 2)
+
+#define GAMMA(at) (STATIC ? 1.0f : theta[at])
 
 /* 1/sqrt(k (k + 1)) for k = 1..7 */
 __constant float helmert_scale[7] = {0.70710678118654752f, 0.40824829046386302f, 0.28867513459481288f,
@@ -112,7 +114,7 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
     for (int k = 0; k < ANGLES; k++) {
         const float t = angle_tanh(z, tau, b, k);
         const float d = d_angles[k] * gamma * (1.0f - t * t);
-        if (!FREEZE_GAMMA) {
+        if (!(FREEZE_GAMMA | STATIC)) {
             *d_gamma += d_angles[k] * t;
         }
         *d_tau += d * z[k];
@@ -129,8 +131,8 @@ INLINED void orthogonal_backward(__global const float *z, float gamma, float tau
 
 INLINED void shc_factors(__global const float *theta, __global const float *z, float q_u[SIDE][SIDE],
                          float q_v[SIDE][SIDE], float *sigma) {
-    orthogonal(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u);
-    orthogonal(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v);
+    orthogonal(z + Z_U, GAMMA(P_gamma_u), theta[P_tau_u], theta + P_b_u, q_u);
+    orthogonal(z + Z_V, GAMMA(P_gamma_v), theta[P_tau_v], theta + P_b_v, q_v);
     for (int k = 0; k < M; k++) {
         sigma[k] = tanh(theta[P_tau_s] * z[Z_S + k] + theta[P_b_s + k]);
     }
@@ -205,8 +207,8 @@ INLINED void hc_backward(__global const float *theta, __global const float *z, _
         d_theta[P_b_s + k] += d_logit;
         d_z[Z_S + k] = theta[P_tau_s] * d_logit;
     }
-    orthogonal_backward(z + Z_U, theta[P_gamma_u], theta[P_tau_u], theta + P_b_u, q_u, d_u, d_z + Z_U,
+    orthogonal_backward(z + Z_U, GAMMA(P_gamma_u), theta[P_tau_u], theta + P_b_u, q_u, d_u, d_z + Z_U,
                         d_theta + P_gamma_u, d_theta + P_tau_u, d_theta + P_b_u);
-    orthogonal_backward(z + Z_V, theta[P_gamma_v], theta[P_tau_v], theta + P_b_v, q_v, d_v, d_z + Z_V,
+    orthogonal_backward(z + Z_V, GAMMA(P_gamma_v), theta[P_tau_v], theta + P_b_v, q_v, d_v, d_z + Z_V,
                         d_theta + P_gamma_v, d_theta + P_tau_v, d_theta + P_b_v);
 }

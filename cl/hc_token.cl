@@ -3,18 +3,20 @@
  *   r_g = 1/sqrt(sum of squares of group g / (group length) + eps)     z = r_g * (raw projections of group g)
  *   h   = map(z; theta)
  *
- * An RMS_EPSILON of 0 stands for torch.nn.functional.normalize, which divides by the norm, at least 1e-12: then
- * r_g = sqrt(group length / max(sum of squares, 1e-24)).
+ * An RMS_EPSILON of 0 stands for torch.nn.functional.normalize, which divides by the norm, at least 1e-12: then r_g
+ * = sqrt(group length / max(sum of squares, 1e-24)).
  *
- * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc).
- * PROJECTIONS is the number of projections per group; 0: there are none, and no norm. Sums of squares come from the
- * kernel that wrote the streams.
+ * RMS_GROUPS is 1 when the norm runs over all streams together, STREAMS when over each stream (hc). PROJECTIONS is
+ * the number of projections per group; 0: there are none, and no norm. With STATIC they are zero: all tokens share
+ * a row z of zeros. Sums of squares come from the kernel that wrote the streams.
  */
 #include "hc_*.cl"
 
 #define LEAST_SQUARES    1e-24f
-#define RMS_GROUP_LENGTH (STREAMS * CHANNELS / RMS_GROUPS)
+#define RMS_GROUP_LENGTH (ROW_LENGTH / RMS_GROUPS)
 #define Z_ROW            (RMS_GROUPS * PROJECTIONS)
+#define Z_AT(token)      (STATIC ? 0 : (token) * Z_ROW)
+#define HAS_NORM         (PROJECTIONS > 0 && !STATIC)
 
 static inline float group_squares(__global const float *squares, int group) {
     float sum = 0.0f;
@@ -32,7 +34,7 @@ static inline float rms_inverse(float sum) {
 /* A token's z [Z_ROW], raw projections in, normalised out, and h [H_ROW]. */
 INLINED void map_token_forward(__global const float *theta, __global const float *squares, __global float *z,
                                __global float *h) {
-    if (PROJECTIONS > 0) {
+    if (HAS_NORM) {
         for (int group = 0; group < RMS_GROUPS; group++) {
             const float inverse = rms_inverse(group_squares(squares, group));
             for (int k = 0; k < PROJECTIONS; k++) {
@@ -68,8 +70,10 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
 #ifdef FREEZE_ALPHA_RES
     d_theta[P_alpha_res] = 0.0f;
 #endif
-    if (PROJECTIONS == 0) { /* no norm */
-        rms_scale[0] = 0.0f;
+    if (!HAS_NORM) {
+        for (int group = 0; group < RMS_GROUPS; group++) {
+            rms_scale[group] = 0.0f;
+        }
         return;
     }
     for (int group = 0; group < RMS_GROUPS; group++) {

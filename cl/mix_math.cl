@@ -9,23 +9,25 @@
  *   d_post_i = <d_x'_i, o>        d_res_ij = <d_x'_i, x_j>        d_pre_j = <d_u, x_j>
  *
  * h [H_ROW] holds the token's pre [S] | post [S] | res [S, S]. With PLAIN (rc) S = 1 and pre = post = res = 1: no
- * h. Sums over channels are PRODUCTS, in the order of the steps along a row.
+ * h. With FRACTIONS the streams are parts of the channels: part i of u is sum_s pre_is x_s, x'_i takes part i of o,
+ * and h is that of hc_frac.cl. Sums over channels are PRODUCTS, in the order of the steps along a row.
  *
- * Build constants: STREAMS (S), CHANNELS (C), PLAIN, BIAS (layer norm has one).
+ * Build constants: STREAMS (S), CHANNELS (C), FRACTIONS, PLAIN, BIAS (layer norm has one).
  */
 #include "norm.cl"
 
-#define PRE(s)    (PLAIN ? 1.0f : h[s])
-#define POST(s)   (PLAIN ? 1.0f : h[STREAMS + (s)])
-#define RES(i, j) (PLAIN ? 1.0f : h[2 * STREAMS + (i) * STREAMS + (j)])
+#define PARTS        (FRACTIONS ? STREAMS : 1) /* of u and o */
+#define PRE(part, s) (PLAIN ? 1.0f : h[(part) * STREAMS + (s)])
+#define POST(s)      (PLAIN ? 1.0f : h[PRE_ENTRIES + (s)])
+#define RES(i, j)    (PLAIN ? 1.0f : h[PRE_ENTRIES + STREAMS + (i) * STREAMS + (j)])
 
 /* Loops along a row where nothing is indexed by the step, and over streams. They are unrolled where registers have
  * room: not for a wide H and its sums, nor for fp16's conversions, which are long where libraries make them. */
 #if (LANES > 1 && STREAMS <= 4 && ACT != 2) || defined(FUSED)
-#define MIX_STEPS(c)  LANE_STEPS(slot, c, CHANNELS)
+#define MIX_STEPS(c)  LANE_STEPS(slot, c, STREAM_CHANNELS)
 #define UNROLL_MIX(n) UNROLL_LANES(n)
 #else
-#define MIX_STEPS(c) for (int c = LANE * VEC; c < CHANNELS; c += LANES * VEC)
+#define MIX_STEPS(c) for (int c = LANE * VEC; c < STREAM_CHANNELS; c += LANES * VEC)
 #define UNROLL_MIX(n)
 #endif
 
@@ -38,17 +40,20 @@
 
 /* u at channels c .. c+VEC-1 of streams in memory */
 INLINED vec_t width_mix(__global const act_t *x, __global const float *h, int c) {
-    vec_t u = PRE(0) * ACT_LOAD(x + c);
+    const int part = FRACTIONS ? c / STREAM_CHANNELS : 0;
+    c -= part * STREAM_CHANNELS;
+    vec_t u = PRE(part, 0) * ACT_LOAD(x + c);
     UNROLL_MIX(STREAMS) for (int s = 1; s < STREAMS; s++) {
-        u += PRE(s) * ACT_LOAD(x + s * CHANNELS + c);
+        u += PRE(part, s) * ACT_LOAD(x + s * STREAM_CHANNELS + c);
     }
     return u;
 }
 
-/* Channels c .. c+VEC-1 of all streams. */
+/* Channels c .. c+VEC-1 of all streams. Of a branch's input or output the first is at the same place of part i. */
+#define PART_AT(i) (FRACTIONS ? (i) * STREAM_CHANNELS : 0)
 INLINED void streams_load(__global const act_t *x, int c, vec_t in[STREAMS]) {
     UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-        in[j] = ACT_LOAD(x + j * CHANNELS + c);
+        in[j] = ACT_LOAD(x + j * STREAM_CHANNELS + c);
     }
 }
 

@@ -18,11 +18,11 @@ struct leaf {
 #define PACK_GROUP  64
 #define LEAF_GROUPS ((LENGTH + PACK_GROUP - 1) / PACK_GROUP)
 
-/* Columns of all leaves: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One work-item an i
- * of a leaf, LEAF_GROUPS groups a leaf. */
-__kernel void projections_pack(__global const float *parameters, __global const struct leaf *table,
+/* Columns of leaves from first_leaf on: packed[first + k, i] = gain_i w[i, k], w [LENGTH, width] in parameters. One
+ * work-item an i of a leaf, LEAF_GROUPS groups a leaf. */
+__kernel void projections_pack(__global const float *parameters, __global const struct leaf *table, int first_leaf,
                                __global act_t *packed) {
-    __global const struct leaf *leaf = table + get_group_id(0) / LEAF_GROUPS;
+    __global const struct leaf *leaf = table + first_leaf + get_group_id(0) / LEAF_GROUPS;
     const size_t i = get_group_id(0) % LEAF_GROUPS * PACK_GROUP + get_local_id(0);
     if (i >= LENGTH) {
         return;

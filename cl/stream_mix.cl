@@ -31,7 +31,7 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
                                    __global const float *parameters, ulong gain_at,
                                    __global const float *statistics, __global const act_t *d_normed, ulong tokens,
                                    __global act_t *d_u, __global float *d_h, __global float *partials) {
-    GROUP_SUMS_SCRATCH(scratch, STREAMS > 2 ? STREAMS : 2);
+    GROUP_SUMS_SCRATCH(scratch, PRE_ENTRIES > 2 ? PRE_ENTRIES : 2);
     vec_t d_gain[SLOTS(CHANNELS)], d_bias[SLOTS(CHANNELS)], normal[SLOTS(CHANNELS)], d_normal[SLOTS(CHANNELS)];
     CLEAR(vec_t, d_gain, SLOTS(CHANNELS));
     CLEAR(vec_t, d_bias, SLOTS(CHANNELS));
@@ -51,14 +51,24 @@ ROW_KERNEL void width_mix_backward(__global const act_t *x_all, __global const f
             ACT_STORE(d_normal[slot], d_u + token * CHANNELS + c);
         }
 #if !PLAIN
-        products_t pre[STREAMS];
-        CLEAR(products_t, pre, STREAMS);
+        products_t pre[PRE_ENTRIES];
+        CLEAR(products_t, pre, PRE_ENTRIES);
+#if FRACTIONS
+        GROUP_BARRIER(); /* d_u is there */
+        UNROLL_MIX(PRE_ENTRIES) for (int entry = 0; entry < PRE_ENTRIES; entry++) {
+            __global const act_t *d_part = d_u + token * CHANNELS + entry / STREAMS * STREAM_CHANNELS;
+            MIX_STEPS(c) {
+                pre[entry] += PRODUCTS(ACT_LOAD(d_part + c) * ACT_LOAD(x + entry % STREAMS * STREAM_CHANNELS + c));
+            }
+        }
+#else
         LANE_STEPS(slot, c, CHANNELS) {
             UNROLL_LANES(STREAMS) for (int s = 0; s < STREAMS; s++) {
                 pre[s] += PRODUCTS(d_normal[slot] * ACT_LOAD(x + s * CHANNELS + c));
             }
         }
-        LANE_SUMS_STORE(PRODUCTS_SUM, d_h + token * H_ROW, pre, STREAMS, scratch);
+#endif
+        LANE_SUMS_STORE(PRODUCTS_SUM, d_h + token * H_ROW, pre, PRE_ENTRIES, scratch);
 #else
         UNUSED_POINTER(d_h);
 #endif
@@ -77,12 +87,14 @@ ROW_KERNEL void depth_mix_forward(__global const act_t *x_all, __global const fl
     products_t sums[STREAMS];
     CLEAR(products_t, sums, STREAMS);
     MIX_STEPS(c) {
-        const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
-        vec_t in[STREAMS];
+        vec_t in[STREAMS], o = ACT_LOAD(output + token * CHANNELS + c);
         streams_load(x, c, in);
         UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            ACT_STORE(depth_mix(i, o, in, h), y + i * CHANNELS + c);
-            const vec_t stored = ACT_LOAD(y + i * CHANNELS + c);
+            if (FRACTIONS && i > 0) {
+                o = ACT_LOAD(output + token * CHANNELS + PART_AT(i) + c);
+            }
+            ACT_STORE(depth_mix(i, o, in, h), y + i * STREAM_CHANNELS + c);
+            const vec_t stored = ACT_LOAD(y + i * STREAM_CHANNELS + c);
             sums[i] += PRODUCTS(stored * stored);
         }
     }
@@ -102,17 +114,22 @@ ROW_KERNEL void depth_mix_backward(__global const act_t *x_all, __global const f
     products_t sums[D_H_SUMS];
     CLEAR(products_t, sums, D_H_SUMS);
     MIX_STEPS(c) {
-        const vec_t o = ACT_LOAD(output + token * CHANNELS + c);
-        vec_t in[STREAMS], d_o = (vec_t)(0.0f);
+        vec_t in[STREAMS], d_o = (vec_t)(0.0f), o = ACT_LOAD(output + token * CHANNELS + c);
         streams_load(x, c, in);
         UNROLL_MIX(STREAMS) for (int i = 0; i < STREAMS; i++) {
-            const vec_t d = ACT_LOAD(d_y + i * CHANNELS + c);
+            const vec_t d = ACT_LOAD(d_y + i * STREAM_CHANNELS + c);
+            if (FRACTIONS) {
+                o = ACT_LOAD(output + token * CHANNELS + PART_AT(i) + c);
+                ACT_STORE(POST(i) * d, d_output + token * CHANNELS + PART_AT(i) + c);
+            }
             d_o += POST(i) * d;
             add_h_gradients(i, d, o, in, sums);
         }
-        ACT_STORE(d_o, d_output + token * CHANNELS + c);
+        if (!FRACTIONS) {
+            ACT_STORE(d_o, d_output + token * CHANNELS + c);
+        }
     }
-    LANE_SUMS_STORE(PRODUCTS_SUM, d_h_all + token * H_ROW + STREAMS, sums, D_H_SUMS, scratch);
+    LANE_SUMS_STORE(PRODUCTS_SUM, d_h_all + token * H_ROW + PRE_ENTRIES, sums, D_H_SUMS, scratch);
 }
 
 /* One work-group a token, in place: d_x_j = sum_i res_ij d_x'_i + pre_j d_u + rms_scale_g(j) x_j. rms_scale [N,
@@ -134,15 +151,21 @@ ROW_KERNEL void stream_backward(__global const act_t *x_all, __global const floa
         }
     }
     MIX_STEPS(c) {
-        const vec_t branch = ACT_LOAD(d_u + token * CHANNELS + c);
-        vec_t d[STREAMS];
+        vec_t d[STREAMS], branch[PARTS];
+        UNROLL_MIX(PARTS) for (int part = 0; part < PARTS; part++) {
+            branch[part] = ACT_LOAD(d_u + token * CHANNELS + PART_AT(part) + c);
+        }
         streams_load(d_x, c, d);
         UNROLL_MIX(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            vec_t sum = depth_mix_back(j, PRE(j) * branch, d, h);
-            if (!PLAIN) {
-                sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * CHANNELS + c);
+            vec_t start = PRE(0, j) * branch[0];
+            UNROLL_MIX(PARTS) for (int part = 1; part < PARTS; part++) {
+                start += PRE(part, j) * branch[part];
             }
-            ACT_STORE(sum, d_x + j * CHANNELS + c);
+            vec_t sum = depth_mix_back(j, start, d, h);
+            if (!PLAIN) {
+                sum += rms[j * RMS_GROUPS / STREAMS] * ACT_LOAD(x + j * STREAM_CHANNELS + c);
+            }
+            ACT_STORE(sum, d_x + j * STREAM_CHANNELS + c);
         }
     }
 }
@@ -159,7 +182,7 @@ ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram_al
         UNROLL_LANES(STREAMS) for (int j = 0; j <= i; j++) {
             vec_t sum = (vec_t)(0.0f);
             MIX_STEPS(c) {
-                sum += ACT_LOAD(x + i * CHANNELS + c) * ACT_LOAD(x + j * CHANNELS + c);
+                sum += ACT_LOAD(x + i * STREAM_CHANNELS + c) * ACT_LOAD(x + j * STREAM_CHANNELS + c);
             }
             sums[i * (i + 1) / 2 + j] = VEC_SUM(sum);
         }
@@ -169,4 +192,18 @@ ROW_KERNEL void stream_gram(__global const act_t *x_all, __global float *gram_al
         const int i = max(entry / STREAMS, entry % STREAMS), j = min(entry / STREAMS, entry % STREAMS);
         gram[entry] = GROUP_TOTAL(sums, scratch, i * (i + 1) / 2 + j);
     }
+}
+
+/* One work-group a token: squares [N, S] of streams that no mix has written. */
+ROW_KERNEL void stream_squares(__global const act_t *x_all, __global float *squares) {
+    GROUP_SUMS_SCRATCH(scratch, STREAMS);
+    vec_t sums[STREAMS];
+    CLEAR(vec_t, sums, STREAMS);
+    MIX_STEPS(c) {
+        UNROLL_MIX(STREAMS) for (int s = 0; s < STREAMS; s++) {
+            const vec_t x = ACT_LOAD(x_all + get_group_id(0) * ROW_LENGTH + s * STREAM_CHANNELS + c);
+            sums[s] += x * x;
+        }
+    }
+    LANE_SUMS_STORE(VEC_SUM, squares + get_group_id(0) * STREAMS, sums, STREAMS, scratch);
 }

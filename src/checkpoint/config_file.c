@@ -132,7 +132,7 @@ static const char of_families[] = "of Hugging Face's models only 'gpt2', 'llama'
 static const char usual[] =
     "{\"logit_softcap\": 0.0, \"attn_scale\": 0.0, \"rope_fraction\": 1.0, \"embed_norm\": false, \"head_bias\": "
     "false, \"qk_norm\": false, \"mlp\": \"gelu\", "
-    "\"tie_embeddings\": true}";
+    "\"tie_embeddings\": true, \"x0_lambdas\": false, \"value_embeds\": false}";
 
 /* Its names for the activations of ours that GPT-2 has. The first of each is written. */
 static const struct {

@@ -122,8 +122,9 @@ static size_t numbers_of(const struct frame_value *value) {
 /* Reads them for all tokens. Waits. */
 static int read_value(struct gpt *gpt, const struct frame_value *value, float *numbers) {
     const size_t tokens = gpt_tokens(gpt), count = numbers_of(value), bytes = element_size(value->buffer->type);
-    void *rows = memory_allocate(tokens * value->row, bytes);
-    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, tokens * value->row * bytes);
+    const size_t elements = (tokens - 1) * value->row + value->first + count;
+    void *rows = memory_allocate(elements, bytes);
+    const int status = buffer_read(gpt->compute, value->buffer, 0, rows, elements * bytes);
     for (size_t i = 0; status == 0 && i < tokens * count; i++) {
         numbers[i] = element_at(rows, i / count * value->row + value->first + i % count, value->buffer->type);
     }
@@ -134,9 +135,15 @@ static int read_value(struct gpt *gpt, const struct frame_value *value, float *n
 /* Calls `visit` with all values that the last forward pass has left, until it fails. */
 static int each_value(struct gpt *gpt, int (*visit)(void *context, struct gpt *, const struct frame_value *),
                       void *context) {
-    for (int64_t sublayer = 0; gpt->frame->values && sublayer <= BRANCHES * gpt->config.n_layer; sublayer++) {
-        struct frame_value values[FRAME_MOST_VALUES];
-        const size_t count = gpt->frame->values(gpt, sublayer, values);
+    for (int64_t sublayer = 0; sublayer <= BRANCHES * gpt->config.n_layer; sublayer++) {
+        struct frame_value values[FRAME_MOST_VALUES + 1];
+        const struct buffer *gates = gpt->sublayers[sublayer].value_gates;
+        const size_t heads = (size_t)gpt->config.n_kv_head;
+        size_t count = gpt->frame->values ? gpt->frame->values(gpt, sublayer, values) : 0;
+        if (gates) {
+            values[count] = (struct frame_value){.buffer = gates, .row = heads, .rank = 1, .shape = {heads, 1}};
+            snprintf(values[count++].name, sizeof values->name, "ve_gate.%" PRId64, sublayer);
+        }
         for (size_t i = 0; i < count; i++) {
             if (visit(context, gpt, &values[i])) {
                 return -1;
@@ -180,7 +187,8 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, con
     const struct model_config *config = &gpt->config;
     const uint64_t batch = (uint64_t)batches->shape.batch, sequence = (uint64_t)batches->shape.sequence, one = 1;
     const uint64_t logits_shape[3] = {batch, sequence, (uint64_t)config->vocab_size};
-    const uint64_t shape[4] = {batch, sequence, (uint64_t)config->n_streams, (uint64_t)config->n_embd};
+    const uint64_t shape[4] = {batch, sequence, (uint64_t)config->n_streams,
+                               (uint64_t)stream_channels(&gpt->operations.shape)};
     float *loss = add_tensor(dump, 1, &one, memory_string("loss"));
     float *logits = settings->logits ? add_tensor(dump, 3, logits_shape, memory_string("logits")) : NULL;
     if (gpt_set_batch(gpt, batches->shape, batches->x, batches->y)) {

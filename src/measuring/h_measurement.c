@@ -103,7 +103,8 @@ struct pass {
     struct h_measurement *measurement;
     size_t sublayers, tokens, n;
     size_t first_tokens; /* of them in the first sequence of all passes */
-    float *h;            /* [sublayers, tokens, n (n + 2)] */
+    size_t h_row;        /* of a token, the matrix at its end */
+    float *h;            /* [sublayers, tokens, h_row] */
     float *gram;         /* [sublayers, tokens, n, n]: inner products of the streams before mixing */
     double *products;    /* [sublayers, tokens, n, n] of the matrices up to each sublayer */
 };
@@ -111,7 +112,7 @@ struct pass {
 /* A token's matrix in a sublayer. */
 static void read_matrix(const struct pass *pass, size_t sublayer, size_t token, double *matrix) {
     const size_t n = pass->n;
-    const float *h = pass->h + (sublayer * pass->tokens + token) * n * (n + 2) + 2 * n;
+    const float *h = pass->h + (sublayer * pass->tokens + token + 1) * pass->h_row - n * n;
     for (size_t i = 0; i < n * n; i++) {
         matrix[i] = (double)h[i];
     }
@@ -337,12 +338,14 @@ static int add_sublayer(void *context, size_t index) {
 
 int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
     const size_t n = measurement->streams, tokens = gpt_tokens(gpt), rows = measurement->sublayers * tokens;
+    const size_t h_row = gpt->operations.h_row;
     struct pass pass = {.measurement = measurement,
                         .sublayers = measurement->sublayers,
                         .tokens = tokens,
                         .n = n,
                         .first_tokens = measurement->tokens == 0 ? (size_t)gpt->shape.sequence : 0,
-                        .h = memory_allocate(rows * n * (n + 2), sizeof *pass.h),
+                        .h_row = h_row,
+                        .h = memory_allocate(rows * h_row, sizeof *pass.h),
                         .gram = memory_allocate(rows * n * n, sizeof *pass.gram),
                         .products = memory_allocate(rows * n * n, sizeof *pass.products)};
     int result = 0;
@@ -354,8 +357,8 @@ int h_measurement_add(struct h_measurement *measurement, struct gpt *gpt) {
             stream_gram(&gpt->operations, tokens, sublayer->mix.streams, gram);
         }
         result =
-            buffer_read(gpt->compute, sublayer->mix.h, 0, pass.h + i * tokens * n * (n + 2),
-                        tokens * n * (n + 2) * sizeof *pass.h) ||
+            buffer_read(gpt->compute, sublayer->mix.h, 0, pass.h + i * tokens * h_row,
+                        tokens * h_row * sizeof *pass.h) ||
             buffer_read(gpt->compute, gram, 0, pass.gram + i * tokens * n * n, tokens * n * n * sizeof *pass.gram);
     }
     result = result || parallel_run((tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS, multiply_block, &pass) ||
@@ -485,15 +488,19 @@ int depth_check(struct h_violation *violation, struct gpt *gpt, unsigned looked_
     for (size_t i = 0; i < sublayers && status == 0; i++) {
         struct h_tally *tally = &measurement.tallies[i];
         struct frame_value values[FRAME_MOST_VALUES];
-        gpt->frame->values(gpt, (int64_t)i, values);
-        const size_t count = (size_t)values[0].shape[0];
-        float *weights = memory_allocate(tokens * count, sizeof *weights);
-        status = buffer_read(gpt->compute, values[0].buffer, 0, weights, tokens * count * sizeof *weights);
+        if (gpt->frame->values(gpt, (int64_t)i, values) == 0) { /* the top of dar */
+            measurement.sublayers = i;
+            break;
+        }
+        const size_t count = (size_t)values[0].shape[values[0].rank - 1];
+        const size_t rows = tokens * (values[0].row / count); /* of tokens and heads */
+        float *weights = memory_allocate(rows * count, sizeof *weights);
+        status = buffer_read(gpt->compute, values[0].buffer, 0, weights, rows * count * sizeof *weights);
         *tally = h_tally_empty;
-        for (size_t token = 0; token < tokens && status == 0; token++) {
+        for (size_t row = 0; row < rows && status == 0; row++) {
             double sum = 0.0;
             for (size_t k = 0; k < count; k++) {
-                const double weight = (double)weights[token * count + k];
+                const double weight = (double)weights[row * count + k];
                 sum += weight;
                 widen(&tally->entry, weight, weight);
             }

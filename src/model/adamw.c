@@ -3,6 +3,7 @@
 #include "runtime/system/random.h"
 #include "src/model/optimizer.h"
 #include <inttypes.h>
+#include <string.h>
 
 /* ---- a step */
 
@@ -17,6 +18,19 @@ static double highest_rate(const struct parameters *parameters, const struct par
                            const struct optimizer_settings *settings) {
     if (parameter->auxiliary && settings->new_learning_rate >= 0.0) {
         return settings->new_learning_rate;
+    }
+    const struct {
+        const char *ending; /* of names */
+        double rate;
+    } named[] = {{".value_embed.weight", settings->value_embed_learning_rate},
+                 {".lambda_resid", settings->resid_lambda_learning_rate},
+                 {".lambda_x0", settings->x0_lambda_learning_rate}};
+    for (size_t i = 0; i < COUNT(named); i++) {
+        const size_t length = strlen(parameter->name), behind = strlen(named[i].ending);
+        if (named[i].rate >= 0.0 && length > behind &&
+            strcmp(parameter->name + length - behind, named[i].ending) == 0) {
+            return named[i].rate;
+        }
     }
     if (parameter->sublayer < 0 && parameter->decayed) { /* wte or wpe */
         return settings->embed_learning_rate;
@@ -146,16 +160,31 @@ static void append_options(struct optimizer_settings *settings, struct option_ta
         FLOAT("scalar_learning_rate", &settings->scalar_learning_rate, "-1", -1, 10,
               "highest learning rate of parameters with fewer than two dimensions: gains, biases and scalars (-1: "
               "learning_rate; 0: they stay)"),
+        FLOAT("value_embed_learning_rate", &settings->value_embed_learning_rate, "-1", -1, 10,
+              "highest learning rate of the tables of value_embeds (-1: learning_rate)"),
+        FLOAT("resid_lambda_learning_rate", &settings->resid_lambda_learning_rate, "-1", -1, 10,
+              "highest learning rate of lambda_resid, with x0_lambdas (-1: scalar_learning_rate)"),
+        FLOAT("x0_lambda_learning_rate", &settings->x0_lambda_learning_rate, "-1", -1, 10,
+              "highest learning rate of lambda_x0, with x0_lambdas (-1: scalar_learning_rate)"),
     };
     options_append(table, rows, COUNT(rows));
 }
 
 static int check(const struct optimizer_settings *settings) {
-    if (optimizer_check_following("embed_learning_rate", settings->embed_learning_rate, "learning_rate") ||
-        optimizer_check_following("head_learning_rate", settings->head_learning_rate, "learning_rate")) {
-        return -1;
+    const struct {
+        const char *name;
+        double rate;
+    } rates[] = {{"embed_learning_rate", settings->embed_learning_rate},
+                 {"head_learning_rate", settings->head_learning_rate},
+                 {"scalar_learning_rate", settings->scalar_learning_rate},
+                 {"value_embed_learning_rate", settings->value_embed_learning_rate},
+                 {"resid_lambda_learning_rate", settings->resid_lambda_learning_rate},
+                 {"x0_lambda_learning_rate", settings->x0_lambda_learning_rate}};
+    int status = 0;
+    for (size_t i = 0; i < COUNT(rates) && status == 0; i++) {
+        status = optimizer_check_following(rates[i].name, rates[i].rate, "learning_rate");
     }
-    return optimizer_check_following("scalar_learning_rate", settings->scalar_learning_rate, "learning_rate");
+    return status;
 }
 
 const struct optimizer optimizer_adamw = {.name = "adamw",

@@ -28,6 +28,7 @@ struct branch {
     /* These put what else it needs on the memory plan, by gpt_plan_floats and gpt_plan_activations; NULL: nothing.
      */
     void (*plan_activations)(struct gpt *gpt, struct sublayer *sublayer); /* as long as in_proj_out is kept */
+    void (*plan_each)(struct gpt *gpt, struct sublayer *sublayer);        /* for each layer */
     void (*plan_cache)(struct gpt *gpt, struct sublayer *sublayer);       /* of generation, for each layer */
     void (*plan_scratch)(struct gpt *gpt);                                /* one for all layers */
 

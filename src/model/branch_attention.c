@@ -25,6 +25,19 @@ static struct head_shape heads_of(const struct gpt *gpt) {
 
 /* ---- memory */
 
+static bool has_value_embed(const struct gpt *gpt, const struct sublayer *sublayer) {
+    return model_config_has_value_embed(&gpt->config, sublayer->index / BRANCHES);
+}
+
+/* A layer's buffers begin as those of the layer before, but gates of values are of every other layer. */
+static void plan_value_gates(struct gpt *gpt, struct sublayer *sublayer) {
+    const bool shares = gpt->options.mode != GPT_TRAINING && gpt->options.mode != GPT_ANALYSIS;
+    const struct buffer *before = sublayer->index >= 2 * BRANCHES ? sublayer[-2 * BRANCHES].value_gates : NULL;
+    sublayer->value_gates = !has_value_embed(gpt, sublayer) ? NULL
+                            : shares && before              ? before
+                                               : gpt_plan_floats(gpt, "branch activations", heads_of(gpt).kv_heads);
+}
+
 static void plan_activations(struct gpt *gpt, struct sublayer *sublayer) {
     sublayer->lse = gpt_plan_floats(gpt, "branch activations", gpt->config.n_head);
 }
@@ -57,6 +70,7 @@ static void plan_scratch(struct gpt *gpt) {
     if (options->mode == GPT_TRAINING) {
         scratch->values_t = memory_plan_add(&gpt->plan, group, keys, options->type);
         scratch->delta = gpt_plan_floats(gpt, group, gpt->config.n_head);
+        gpt->scratch.d_value_gates = gpt->config.value_embeds ? gpt_plan_floats(gpt, group, heads.kv_heads) : NULL;
         gpt->scratch.d_in_proj_out = gpt_plan_activations(gpt, group, heads.qkv_row);
         scratch->d_queries = heads.y_row > gpt->config.n_embd
                                  ? gpt_plan_floats(gpt, group, heads.y_row)
@@ -94,6 +108,42 @@ static struct head_rows rows_of(const struct gpt *gpt, const struct sublayer *su
                               .gains = gains_of(sublayer, gpt->parameters.weights)};
 }
 
+/* ---- embeddings of values */
+
+static struct value_embed value_embed_of(const struct sublayer *sublayer, const struct buffer *tables,
+                                         const struct buffer *others) {
+    return (struct value_embed){{tables, sublayer->at->value_embed}, {others, sublayer->at->value_gate}};
+}
+
+static struct value_embed_values value_embed_values(const struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct buffer *own = sublayer->value_input;
+    return (struct value_embed_values){gpt->tokens, own ? own : sublayer->mix.normed, sublayer->value_gates};
+}
+
+/* After the input projection has computed the gradient of its input. */
+static void value_embed_part_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const struct parameters *parameters = &gpt->parameters;
+    const struct value_embed_values values = value_embed_values(gpt, sublayer);
+    const size_t row = (size_t)heads_of(gpt).kv_row, vocabulary = (size_t)gpt->config.vocab_size;
+    struct value_embed_gradients gradients = {.d_qkv = scratch->d_in_proj_out,
+                                              .d_y = sublayer->value_input ? scratch->d_value_input
+                                                                           : scratch->d_normed,
+                                              .d_gates = scratch->d_value_gates,
+                                              .groups = gpt->groups,
+                                              .weights = value_embed_of(sublayer, parameters->gradients,
+                                                                        parameters->gradients)};
+    if (!parameters_train(parameters, gradients.weights.table.offset)) {
+        gradients.weights.table.buffer = NULL;
+    } else if (!parameters->accumulate) { /* most rows have none */
+        buffer_zero(gpt->compute, parameters->gradients, gradients.weights.table.offset * sizeof(float),
+                    vocabulary * row * sizeof(float));
+    }
+    value_embed_backward(&gpt->operations, gpt_tokens(gpt),
+                         value_embed_of(sublayer, gpt_tables(gpt), parameters->weights), &values, &gradients,
+                         parameters->accumulate);
+}
+
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     struct operations *operations = &gpt->operations;
     const struct attention_cache cache = {sublayer->keys, sublayer->values, gpt->options.sequence};
@@ -102,6 +152,12 @@ static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
     linear_forward(operations, &gpt->parameters, &sublayer->at->in, gpt_tokens(gpt), inputs, count,
                    sublayer->in_proj_out, NULL);
     compute_set_module(gpt->compute, "attention");
+    if (sublayer->value_gates) {
+        const struct value_embed_values values_of = value_embed_values(gpt, sublayer);
+        value_embed_forward(operations, gpt_tokens(gpt),
+                            value_embed_of(sublayer, gpt_tables(gpt), gpt->parameters.weights), &values_of,
+                            sublayer->in_proj_out);
+    }
     const struct head_rows rows = rows_of(gpt, sublayer);
     const struct buffer *qkv = rows.qkv;
     if (head_rows_change(&operations->shape)) {
@@ -143,6 +199,9 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     const size_t count = list_inputs(gpt, sublayer, inputs);
     linear_backward(operations, &gpt->parameters, &sublayer->at->in, tokens, inputs, count, scratch->d_in_proj_out,
                     NULL);
+    if (sublayer->value_gates) {
+        value_embed_part_backward(gpt, sublayer);
+    }
 }
 
 const struct branch branch_attention = {
@@ -150,6 +209,7 @@ const struct branch branch_attention = {
     .hyper_connection = "hc_attn",
     .add_parameters = add_parameters,
     .plan_activations = plan_activations,
+    .plan_each = plan_value_gates,
     .plan_cache = plan_cache,
     .plan_scratch = plan_scratch,
     .forward = forward,

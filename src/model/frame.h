@@ -6,7 +6,7 @@
  *     begin
  *     of each sublayer:  enter   streams -> mix.normed, the branch's input (attention may have three)
  *                        branch  mix.output
- *                        leave   -> streams of the next sublayer
+ *                        leave   -> streams of the next sublayer, or what x0_lambdas then make them of: frame_next
  *     top       streams of the last sublayer -> gpt->final, the input of the output layer
  *
  * and backward in reverse. Sublayers are numbered 0 .. 2 n_layer - 1; the number 2 n_layer stands for the top,
@@ -26,7 +26,7 @@ struct sublayer;
 
 /* Numbers that a frame computes for each token and that users may look at: hc_probe writes them as a tensor
  * [B, T, shape]. They are in a buffer of floats or of the activations' type [N, row], from
- * `first` of each row on; the next call of `values` may write to it. */
+ * `first` of each row on, or with row 0 the same for all tokens; the next call of `values` may write to it. */
 struct frame_value {
     char name[32]; /* "h_pre.3" of sublayer 3, "h_gate.top" */
     const struct buffer *buffer;
@@ -65,6 +65,8 @@ struct frame {
 
     /* All of these launch. */
     void (*begin)(struct gpt *gpt); /* once in a forward pass, after the embedding */
+    /* x0_lambdas have written the streams that a layer begins with */
+    void (*weighed)(struct gpt *gpt, const struct sublayer *sublayer);
     void (*enter)(struct gpt *gpt, const struct sublayer *sublayer);
     void (*leave)(struct gpt *gpt, const struct sublayer *sublayer);
     void (*top)(struct gpt *gpt);
@@ -92,6 +94,8 @@ struct frame {
     FRAME(early)                                                                                                   \
     FRAME(gated)                                                                                                   \
     FRAME(attnres)                                                                                                 \
+    FRAME(dar)                                                                                                     \
+    FRAME(laurel)                                                                                                  \
     FRAME(mudd)                                                                                                    \
     FRAME(plain)
 

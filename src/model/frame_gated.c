@@ -178,7 +178,13 @@ static void begin(struct gpt *gpt) {
     if (gpt->pass.cache != CACHE_STEP) {
         gates_pack(&gpt->operations, gpt->parameters.weights, state->table, state->packed);
     }
-    gates_begin(&gpt->operations, gpt_tokens(gpt), state->values);
+    if (!gpt->first_streams) {
+        gates_begin(&gpt->operations, gpt_tokens(gpt), state->values);
+    }
+}
+
+static void weighed(struct gpt *gpt, const struct sublayer *sublayer) {
+    gates_begin(&gpt->operations, gpt_tokens(gpt), values_of(gpt, sublayer));
 }
 
 /* streams -> u [N, C] */
@@ -197,7 +203,8 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gate_values *values = values_of(gpt, sublayer);
-    gates_leave(&gpt->operations, gpt_tokens(gpt), values, sublayer[1].mix.streams, sublayer[1].mix.squares);
+    gates_leave(&gpt->operations, gpt_tokens(gpt), values, !frame_meets_lambdas(sublayer), frame_next(sublayer),
+                sublayer[1].mix.squares);
 }
 
 static void top(struct gpt *gpt) {
@@ -298,6 +305,7 @@ const struct frame frame_gated = {
     .largest_matrix = largest_matrix,
     .create = create,
     .begin = begin,
+    .weighed = weighed,
     .enter = enter,
     .leave = leave,
     .top = top,

@@ -40,6 +40,11 @@ static bool reads_own(const struct gpt *gpt) {
     return !gpt->config.read_delay;
 }
 
+/* What runs the map of a sublayer: see gpt.unmixed. */
+static struct operations *maps_of(struct gpt *gpt, const struct sublayer *sublayer) {
+    return gpt_is_unmixed(gpt, sublayer->index) ? &gpt->unmixed : &gpt->operations;
+}
+
 /* The gradient of a sublayer's h. */
 static const struct buffer *d_h_of(const struct gpt *gpt, int64_t sublayer) {
     return reads_own(gpt) && sublayer % 2 ? early_of(gpt)->d_h : gpt->scratch.d_h;
@@ -53,9 +58,10 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
         stream_reduce_add_parameters(builder);
         return;
     }
-    const int64_t streams = config->n_streams;
+    const struct residual_settings settings = model_config_connection(config, sublayer);
+    const int64_t streams = config->n_streams, copies = config->residual->has_fractions ? 1 : streams;
     const int64_t groups = (int64_t)residual_sizes(config->residual, streams, NULL).norm_groups;
-    const int64_t row = streams * config->n_embd / groups;
+    const int64_t row = copies * config->n_embd / groups;
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
     uint64_t *projection = at->projections, *theta = &at->theta; /* where the offsets of the next leaves go */
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
@@ -64,7 +70,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
         uint64_t *offset_copy = leaf->kind == LEAF_NORM         ? &at->rms_gain
                                 : leaf->kind == LEAF_PROJECTION ? projection++
                                                                 : theta;
-        if (shape[0] * shape[1] == 0 || !residual_leaf_exists(config->residual, leaf, &config->settings) ||
+        if (shape[0] * shape[1] == 0 || !residual_leaf_exists(config->residual, leaf, &settings) ||
             (leaf->kind == LEAF_NORM && !config->hc_norm_gain)) {
             continue;
         }
@@ -87,6 +93,9 @@ static int check_upcycling(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const double least_share = 0.5 / (double)(config->n_streams - 1); /* see residual_share */
     char reduce[32];
+    if (residual->has_fractions) { /* what it begins with is a plain model */
+        return 0;
+    }
     if (config->hc_init == HC_INIT_LITGPT && residual->litgpt_projections) {
         return error_set("hc_init = litgpt begins with projections that depend on the streams: leave it out");
     }
@@ -100,7 +109,7 @@ static int check_upcycling(const struct model_config *config) {
                          " streams, of which a plain model has one: leave it out",
                          reduce, config->n_streams);
     }
-    if (residual->optional_with && config->settings.values[residual_setting_find(residual->optional_with)].flag) {
+    if (residual->optional_with && residual_setting_value(&config->settings, residual->optional_with).flag) {
         return error_set(
             "%s = true takes a part of the streams in each sublayer, which a plain model keeps: leave it out",
             residual->optional_with);
@@ -115,11 +124,6 @@ static int check_upcycling(const struct model_config *config) {
 
 /* ---- memory */
 
-/* Numbers that are projected from a token's streams: columns of each normalised row. */
-static int64_t projected(const struct gpt *gpt) {
-    return (int64_t)(gpt->operations.norm_groups * gpt->operations.columns);
-}
-
 /* Elements of a sublayer's packed projection matrices [columns, row]. */
 static uint64_t packed_elements(const struct gpt *gpt) {
     return gpt->operations.columns * norm_length(&gpt->operations);
@@ -132,7 +136,7 @@ static uint64_t sublayers(const struct gpt *gpt) {
 static void plan(struct gpt *gpt) {
     const uint64_t leaves = sublayers(gpt) * gpt->operations.matrices;
     gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
-    gpt->projections.leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_INTEGERS, ELEMENT_INT32);
+    gpt->projection_leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
 static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
@@ -147,7 +151,11 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     sublayer->mix.packed = (struct span){gpt->packed, (size_t)sublayer->index * packed_elements(gpt)};
     if (is_new) {
         sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
-        sublayer->mix.z = gpt_plan_floats(gpt, matrices, projected(gpt));
+        if (!gpt->operations.shape.settings.is_static) {
+            sublayer->mix.z = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.z_row);
+        } else { /* zeros that nothing writes */
+            sublayer->mix.z = memory_plan_add(&gpt->plan, matrices, gpt->operations.z_row, ELEMENT_FP32);
+        }
         sublayer->mix.h = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.h_row);
     }
 }
@@ -162,18 +170,31 @@ static void plan_scratch(struct gpt *gpt) {
         return;
     }
     scratch->d_packed = memory_plan_add(&gpt->plan, group, sublayers(gpt) * packed_elements(gpt), ELEMENT_FP32);
-    scratch->d_z_lowp = gpt_plan_activations(gpt, group, projected(gpt));
+    scratch->d_z_lowp = gpt_plan_activations(gpt, group, (int64_t)gpt->operations.z_row);
     scratch->d_z = scratch->d_z_lowp;
     if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
-        scratch->d_z =
-            gpt->options.type == ELEMENT_FP32 ? scratch->d_z_lowp : gpt_plan_floats(gpt, group, projected(gpt));
+        scratch->d_z = gpt->options.type == ELEMENT_FP32
+                           ? scratch->d_z_lowp
+                           : gpt_plan_floats(gpt, group, (int64_t)gpt->operations.z_row);
         scratch->rms_scale = gpt_plan_floats(gpt, group, (int64_t)gpt->operations.norm_groups);
     }
 }
 
 static uint64_t largest_matrix(const struct gpt *gpt) {
-    const uint64_t row = (uint64_t)gpt->config.n_streams * (uint64_t)gpt->config.n_embd;
-    return size_larger(packed_elements(gpt), gpt_tokens(gpt) * row);
+    return size_larger(packed_elements(gpt), gpt_tokens(gpt) * (uint64_t)gpt_stream_row(gpt));
+}
+
+/* Sublayers that mix their streams. */
+static uint64_t mixing(const struct gpt *gpt) {
+    return gpt->config.hc_until ? (uint64_t)gpt->config.hc_until : sublayers(gpt);
+}
+
+/* The leaves of sublayers [first, first + count), which all mix their streams or do not. */
+static struct projection_table projections_of(const struct gpt *gpt, uint64_t first, uint64_t count) {
+    const uint64_t until = mixing(gpt);
+    const uint64_t mixed = gpt->operations.matrices, unmixed = gpt->unmixed.matrices;
+    const uint64_t before = size_smaller(first, until) * mixed + (first - size_smaller(first, until)) * unmixed;
+    return (struct projection_table){gpt->projection_leaves, before, count * (first < until ? mixed : unmixed)};
 }
 
 /* Writes the table of all projection matrices to the device. */
@@ -181,16 +202,15 @@ static int create(struct gpt *gpt) {
     if (gpt->operations.columns == 0) {
         return 0;
     }
-    const size_t each = gpt->operations.matrices, count = each * sublayers(gpt);
+    const struct projection_table last = projections_of(gpt, sublayers(gpt) - 1, 1);
+    const size_t count = last.first + last.count;
     struct projection_leaf *leaves = memory_zeroed(count, sizeof *leaves);
     for (size_t i = 0; i < sublayers(gpt); i++) {
-        struct sublayer *sublayer = &gpt->sublayers[i];
-        sublayer->projections = (struct projection_table){gpt->projections.leaves, i * each, each};
-        projections_list(&gpt->operations, sublayer->at->projections, sublayer->at->rms_gain,
-                         sublayer->mix.packed.offset, &leaves[i * each]);
+        const struct sublayer *sublayer = &gpt->sublayers[i];
+        projections_list(maps_of(gpt, sublayer), sublayer->at->projections, sublayer->at->rms_gain,
+                         sublayer->mix.packed.offset, &leaves[projections_of(gpt, i, 1).first]);
     }
-    gpt->projections.count = count;
-    const int status = buffer_write(gpt->compute, gpt->projections.leaves, 0, leaves, count * sizeof *leaves);
+    const int status = buffer_write(gpt->compute, gpt->projection_leaves, 0, leaves, count * sizeof *leaves);
     free(leaves);
     return status;
 }
@@ -255,14 +275,27 @@ static struct matrix stream_rows(const struct gpt *gpt, const struct buffer *str
 
 static struct matrix packed_of(const struct gpt *gpt, const struct sublayer *sublayer,
                                const struct buffer *packed) {
-    return matrix_of(packed, sublayer->mix.packed.offset, gpt->operations.columns, norm_length(&gpt->operations));
+    const struct operations *maps = gpt_is_unmixed(gpt, sublayer->index) ? &gpt->unmixed : &gpt->operations;
+    return matrix_of(packed, sublayer->mix.packed.offset, maps->columns, norm_length(maps));
+}
+
+static void pack(struct gpt *gpt, uint64_t first, uint64_t count) {
+    if (count > 0 && gpt->operations.columns > 0) {
+        projections_pack(maps_of(gpt, &gpt->sublayers[first]), gpt->parameters.weights,
+                         projections_of(gpt, first, count), gpt->packed);
+    }
 }
 
 /* Packs the projection matrices of all sublayers for GEMMs. Steps of generation use what the pass over the prompt
  * has packed. */
 static void begin(struct gpt *gpt) {
-    if (gpt->pass.cache != CACHE_STEP && gpt->operations.columns > 0) {
-        projections_pack(&gpt->operations, gpt->parameters.weights, gpt->projections, gpt->packed);
+    const struct stream_mix *mix = &gpt->sublayers[0].mix;
+    if (gpt->pass.cache != CACHE_STEP) {
+        pack(gpt, 0, mixing(gpt));
+        pack(gpt, mixing(gpt), sublayers(gpt) - mixing(gpt));
+    }
+    if (gpt->config.residual->has_fractions && !gpt->first_streams) { /* the embedding's are of all channels */
+        stream_squares(&gpt->operations, gpt_tokens(gpt), mix->streams, mix->squares);
     }
 }
 
@@ -275,9 +308,10 @@ static bool is_fused(const struct gpt *gpt) {
 /* streams -> z and h */
 static void run_map(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct stream_mix *mix = &sublayer->mix;
-    const size_t columns = gpt->operations.columns, tokens = gpt_tokens(gpt);
-    if (columns > 0 && tokens > FEW_ROWS && projections_avoid_gemm(&gpt->operations)) {
-        projections_multiply(&gpt->operations, tokens, mix->streams, mix->packed, mix->z);
+    struct operations *maps = maps_of(gpt, sublayer);
+    const size_t columns = maps->columns, tokens = gpt_tokens(gpt);
+    if (columns > 0 && tokens > FEW_ROWS && projections_avoid_gemm(maps)) {
+        projections_multiply(maps, tokens, mix->streams, mix->packed, mix->z);
     } else if (columns > 0 && tokens > FEW_ROWS) {
         linear_multiply(&gpt->operations, stream_rows(gpt, mix->streams),
                         packed_of(gpt, sublayer, mix->packed.buffer),
@@ -286,12 +320,12 @@ static void run_map(struct gpt *gpt, const struct sublayer *sublayer) {
         few_rows_multiply(&gpt->operations, norm_rows(gpt), columns, norm_length(&gpt->operations),
                           (struct span){mix->streams, 0}, mix->packed, (struct span){mix->z, 0}, columns);
     }
-    map_forward(&gpt->operations, tokens, mix);
+    map_forward(maps, tokens, mix);
 }
 
 static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt)) {
-        frame_enter(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+        frame_enter(maps_of(gpt, sublayer), gpt_tokens(gpt), &sublayer->mix);
         return;
     }
     run_map(gpt, sublayer);
@@ -300,10 +334,11 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
-    if (is_fused(gpt) && next->branch) {
-        frame_leave(&gpt->operations, &sublayer->mix);
+    if (is_fused(gpt) && next->branch && !frame_meets_lambdas(sublayer)) {
+        frame_leave(maps_of(gpt, next), &sublayer->mix);
     } else {
-        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, next->mix.streams, next->mix.squares);
+        depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, frame_next(sublayer),
+                          next->mix.squares);
     }
 }
 
@@ -325,7 +360,7 @@ static void early_enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void early_leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
-    if (!next->branch || is_fused(gpt)) {
+    if (!next->branch || is_fused(gpt) || frame_meets_lambdas(sublayer)) {
         leave(gpt, sublayer);
         return;
     }
@@ -345,7 +380,7 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
                            scratch->d_h);
         return scratch->d_output;
     }
-    if (!sublayer[1].branch) { /* else frame_backward of the next sublayer has computed it */
+    if (!sublayer[1].branch || frame_meets_lambdas(sublayer)) { /* else the next one's frame_backward has */
         frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
                               scratch->d_normed);
     }
@@ -355,7 +390,7 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
 /* d_h [N, h_row] -> scratch.d_z, scratch.rms_scale, and the gradient of theta */
 static void map_backward_of(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_h) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    map_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, d_h, scratch->d_z, scratch->rms_scale,
+    map_backward(maps_of(gpt, sublayer), gpt_tokens(gpt), &sublayer->mix, d_h, scratch->d_z, scratch->rms_scale,
                  (struct span){gpt->parameters.gradients, sublayer->at->theta}, gpt->parameters.accumulate);
 }
 
@@ -363,7 +398,8 @@ static void map_backward_of(struct gpt *gpt, const struct sublayer *sublayer, co
  * scratch.d_streams. */
 static void projections_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t columns = gpt->operations.columns;
+    struct operations *maps = maps_of(gpt, sublayer);
+    const size_t columns = maps->columns;
     const struct matrix d_z = matrix_of(scratch->d_z_lowp, 0, norm_rows(gpt), columns);
     const struct matrix d_packed = packed_of(gpt, sublayer, scratch->d_packed);
     if (columns == 0) {
@@ -377,8 +413,8 @@ static void projections_backward(struct gpt *gpt, const struct sublayer *sublaye
         linear_input_backward(gpt->compute, d_z, packed_of(gpt, sublayer, gpt->packed),
                               stream_rows(gpt, scratch->d_streams), true);
     }
-    if (!is_fused(gpt) && projections_avoid_gemm(&gpt->operations)) {
-        projections_gradient(&gpt->operations, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
+    if (!is_fused(gpt) && projections_avoid_gemm(maps)) {
+        projections_gradient(maps, gpt_tokens(gpt), sublayer->mix.streams, scratch->d_z,
                              (struct span){d_packed.buffer, d_packed.offset});
     } else {
         linear_matrix_backward(gpt->compute, d_z, stream_rows(gpt, sublayer->mix.streams), d_packed, false);
@@ -389,8 +425,9 @@ static void enter_backward_fused(struct gpt *gpt, const struct sublayer *sublaye
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
     const bool delayed = gpt->config.read_delay;
-    const struct buffer *h_before = sublayer->index > 0 ? sublayer[-1].mix.h : NULL;
-    frame_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix,
+    const bool is_first = sublayer->index == 0 || frame_meets_lambdas(sublayer - 1);
+    const struct buffer *h_before = is_first ? NULL : sublayer[-1].mix.h;
+    frame_backward(maps_of(gpt, sublayer), gpt_tokens(gpt), &sublayer->mix,
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
                                              .d_streams = scratch->d_streams,
                                              .h_before = delayed ? sublayer->mix.read : h_before,
@@ -417,11 +454,20 @@ static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     projections_backward(gpt, sublayer);
 }
 
+static void unpack(struct gpt *gpt, uint64_t first, uint64_t count) {
+    if (count > 0 && gpt->operations.columns > 0) {
+        projections_unpack(maps_of(gpt, &gpt->sublayers[first]), gpt->parameters.weights,
+                           projections_of(gpt, first, count), gpt->scratch.d_packed, gpt->parameters.gradients,
+                           gpt->parameters.accumulate);
+    }
+}
+
 static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    if (gpt->operations.columns > 0) {
-        projections_unpack(&gpt->operations, gpt->parameters.weights,
-                           sublayer ? sublayer->projections : gpt->projections, gpt->scratch.d_packed,
-                           gpt->parameters.gradients, gpt->parameters.accumulate);
+    if (sublayer) {
+        unpack(gpt, (uint64_t)sublayer->index, 1);
+    } else {
+        unpack(gpt, 0, mixing(gpt));
+        unpack(gpt, mixing(gpt), sublayers(gpt) - mixing(gpt));
     }
 }
 
@@ -429,7 +475,7 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
  * top, if the top reads with H_pre, is left to leave_backward. */
 static void early_top_backward(struct gpt *gpt) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt), row = (size_t)(gpt->config.n_streams * gpt->config.n_embd);
+    const size_t tokens = gpt_tokens(gpt), row = (size_t)gpt_stream_row(gpt);
     if (is_last_pre(gpt) && !is_fused(gpt)) {
         buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
         return;
@@ -470,12 +516,29 @@ static const struct buffer *between_backward(struct gpt *gpt, const struct strea
     return gradients.d_branch;
 }
 
+/* Backward pass of a depth mix behind which x0_lambdas are: no width mix is joined to it. */
+static void apart_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+    const struct gpt_scratch *scratch = &gpt->scratch;
+    const size_t tokens = gpt_tokens(gpt);
+    const struct buffer *nothing = gpt->d_final;
+    depth_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, d_output,
+                       d_h_of(gpt, sublayer->index));
+    buffer_zero(gpt->compute, nothing, 0, tokens * (size_t)gpt->config.n_embd * element_size(gpt->options.type));
+    buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
+    stream_backward(&gpt->operations, tokens, &sublayer->mix, nothing, scratch->rms_scale, scratch->d_streams);
+}
+
 /* Also the backward pass of this sublayer's map and of the next sublayer's enter, but for that of its map. */
 static const struct buffer *early_leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt)) {
         return leave_backward(gpt, sublayer);
     }
-    const struct buffer *d_output = between_backward(gpt, &sublayer->mix, sublayer + 1);
+    const struct buffer *d_output = gpt->scratch.d_output;
+    if (frame_meets_lambdas(sublayer)) {
+        apart_backward(gpt, sublayer, d_output);
+    } else {
+        d_output = between_backward(gpt, &sublayer->mix, sublayer + 1);
+    }
     if (!reads_own(gpt)) {
         map_backward_of(gpt, sublayer, gpt->scratch.d_h);
         projections_backward(gpt, sublayer);
@@ -483,11 +546,12 @@ static const struct buffer *early_leave_backward(struct gpt *gpt, const struct s
     return d_output;
 }
 
-/* The leave before has the rest. Before the first sublayer there is none: as if one changed nothing. */
+/* The leave before has the rest. Before the first sublayer there is none, and x0_lambdas part others from theirs:
+ * as if one changed nothing. */
 static void early_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt)) {
         enter_backward_fused(gpt, sublayer);
-    } else if (sublayer->index == 0) {
+    } else if (sublayer->index == 0 || frame_meets_lambdas(sublayer - 1)) {
         struct stream_mix before = sublayer->mix;
         before.h = early_of(gpt)->first;
         between_backward(gpt, &before, sublayer);
@@ -502,7 +566,9 @@ static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value
         const char *name;
         unsigned rank;
         size_t first;
-    } all[] = {{"h_pre", 1, 0}, {"h_post", 1, streams}, {"h_res", 2, 2 * streams}};
+    } all[] = {{"h_pre", gpt->operations.pre > streams ? 2 : 1, 0},
+               {"h_post", 1, gpt->operations.pre},
+               {"h_res", 2, gpt->operations.pre + streams}};
     if (!gpt->sublayers[sublayer].branch) {
         return 0;
     }

@@ -4,8 +4,10 @@
  *
  *     h = y_r + attention(ln_q(y_q), ln_k(y_k), ln_v(y_v)),     state i + 2 = h + MLP(ln_2(h)).
  *
- * Layer 0 reads state 0 alone, and the top one mixture of all. What is computed after layer i is enqueued with its
- * MLP: the parameters and their gradients are those of sublayer 2 i + 1.
+ * Layer 0 reads state 0 alone, and the top one mixture of all. In `dense` there is one mixture after each layer,
+ * with weights that are parameters; it is the stream, and a layer reads it as a plain model does. With mudd_norm =
+ * prepost states are normed, the embedding, too, and a layer's output is kept beside its state. What is computed
+ * after layer i is enqueued with its MLP: the parameters and their gradients are those of sublayer 2 i + 1.
  *
  * states has a slot for every state in all modes. d_states has the gradients of all of them, which layers add to as
  * they go backward; that of the newest is complete once the layer that reads it has gone backward. */
@@ -29,6 +31,7 @@ struct layer {
 
 struct mudd {
     const struct buffer *states;                       /* [n_layer + 1, N, C] */
+    struct way_values embedding;                       /* normed states: what makes state 0 */
     const struct buffer *packed, *table;               /* matrices of all layers as GEMMs read them */
     const struct buffer *d_stream;                     /* [N, C] gradient of the stream inside of a layer */
     const struct buffer *d_weights, *d_hidden, *along; /* see ways.h */
@@ -42,6 +45,14 @@ static struct mudd *mudd_of(const struct gpt *gpt) {
 
 static bool is_attention(int64_t sublayer) {
     return sublayer % BRANCHES == 0;
+}
+
+static bool is_dense(const struct gpt *gpt) {
+    return ways_are_fixed(&gpt->operations.shape);
+}
+
+static bool is_normed(const struct gpt *gpt) {
+    return ways_are_normed(&gpt->operations.shape);
 }
 
 /* What is computed after the layer before an attention sublayer, or before the top. */
@@ -70,7 +81,8 @@ static void add_input_norm(struct parameter_builder *builder, const char *name, 
 
 static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
-    if (sublayer == 0 || !is_attention(sublayer) || sublayer == BRANCHES * builder->config->n_layer) {
+    const bool has_ways = sublayer > 0 && is_attention(sublayer) && sublayer < BRANCHES * builder->config->n_layer;
+    if (!has_ways || strcmp(builder->config->residual->name, "dense") == 0) {
         frame_add_norm(builder, sublayer);
         return;
     }
@@ -79,30 +91,51 @@ static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
     add_input_norm(builder, "ln_v", &at->value_norm);
 }
 
-/* Every mixture begins as the newest state alone. */
+/* Every mixture begins as the newest state alone, or as nothing that is added to it. */
 static float newest_alone(int64_t index, const struct residual_init *init) {
     const int64_t states = init->sublayer / BRANCHES + 2;
-    return index % states == states - 1 ? 1.0f : 0.0f;
+    const bool is_added = residual_setting_value(init->settings, "mudd_norm").choice == MUDD_NORM_PREPOST;
+    return index % states == states - 1 && !is_added ? 1.0f : 0.0f;
 }
+
+#define FIRST_POST_GAIN 0.001f
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
     static const struct residual_leaf first_bias = {"b", LEAF_NORM, NULL, newest_alone, NULL};
     const struct model_config *config = builder->config;
     const int64_t layer = sublayer / BRANCHES;
+    const struct operation_shape shape = {.sublayers = BRANCHES * config->n_layer,
+                                          .residual = config->residual,
+                                          .settings = config->settings};
+    const struct way_sizes sizes = way_sizes(&shape, layer);
+    const uint64_t width = (uint64_t)config->n_embd;
+    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
+    if (sublayer == 0 && ways_are_normed(&shape)) {
+        snprintf(builder->prefix, sizeof builder->prefix, "transformer.mudd.");
+        parameters_add_gain(builder, "norm_pre", width, &at->rms_gain);
+    }
     if (is_attention(sublayer)) {
         return;
     }
-    const struct operation_shape shape = {.sublayers = BRANCHES * config->n_layer, .settings = config->settings};
-    const struct way_sizes sizes = way_sizes(&shape, layer);
-    struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
-    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%" PRId64 ".mudd.", layer);
-    struct parameter *w_1 = parameters_add(builder, "w_1", 2, (uint64_t[]){(uint64_t)config->n_embd, sizes.hidden},
-                                           &at->projections[W_1]);
+    snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%" PRId64 ".%s.", layer,
+             config->residual->name);
+    if (ways_are_fixed(&shape)) {
+        parameters_add(builder, "b", 1, &(uint64_t){sizes.states}, &at->theta)->leaf = &first_bias;
+        return;
+    }
+    struct parameter *w_1 =
+        parameters_add(builder, "w_1", 2, (uint64_t[]){width, sizes.hidden}, &at->projections[W_1]);
     w_1->deviation = 1.0 / sqrt((double)config->n_embd);
     w_1->decayed = true;
     parameters_add(builder, "w_2", 2, (uint64_t[]){sizes.hidden, sizes.weights}, &at->projections[W_2])->decayed =
         true;
     parameters_add(builder, "b", 2, (uint64_t[]){sizes.ways, sizes.states}, &at->theta)->leaf = &first_bias;
+    if (ways_are_normed(&shape)) {
+        parameters_add_gain(builder, "norm_pre", width, &at->rms_gain);
+        struct parameter *post = parameters_add(builder, "norm_post.weight", 1, &width, NULL);
+        post->constant = FIRST_POST_GAIN;
+        post->joined = true;
+    }
 }
 
 /* ---- memory */
@@ -134,21 +167,44 @@ static void plan(struct gpt *gpt) {
             layer->values = layer[-1].values;
         } else {
             layer->values.states = state->states;
-            layer->values.hidden = gpt_plan_activations(gpt, "scratch", (int64_t)most.hidden_row);
+            layer->values.scales = gpt_plan_floats(gpt, group, 1);
         }
         layer->values.sizes = sizes;
+        layer->values.gains =
+            (struct span){gpt->parameters.weights, gpt->parameters.sublayers[BRANCHES * index + 1].rms_gain};
+        if (is_normed(gpt) && (index == 0 || !shares)) {
+            layer->values.newest = gpt_plan_activations(gpt, "streams", width);
+        }
+        if (is_dense(gpt)) {
+            layer->values.weights =
+                (struct span){gpt->parameters.weights, gpt->parameters.sublayers[BRANCHES * index + 1].theta};
+            continue;
+        }
+        if (index == 0) {
+            layer->values.hidden = gpt_plan_activations(gpt, "scratch", (int64_t)most.hidden_row);
+        }
         layer->packed_at = state->packed_elements;
         state->packed_elements += sizes.hidden_row * ((size_t)width + sizes.weights_row); /* w_1, then w_2 */
         if (index == 0 || !shares) {
             const struct way_sizes rows = shares ? most : sizes;
-            layer->values.scales = gpt_plan_floats(gpt, group, 1);
+            layer->values.scales = index > 0 ? gpt_plan_floats(gpt, group, 1) : layer->values.scales;
             layer->values.raw = gpt_plan_activations(gpt, group, (int64_t)rows.hidden_row);
-            layer->values.weights = gpt_plan_floats(gpt, group, (int64_t)rows.weights_row);
+            layer->values.weights.buffer = gpt_plan_floats(gpt, group, (int64_t)rows.weights_row);
         }
     }
-    state->packed = memory_plan_add(&gpt->plan, "weights", state->packed_elements, gpt->options.type);
-    state->table =
-        memory_plan_add(&gpt->plan, "weights", 2 * (uint64_t)layers * WAY_MATRIX_INTEGERS, ELEMENT_INT32);
+    if (!is_dense(gpt)) {
+        state->packed = memory_plan_add(&gpt->plan, "weights", state->packed_elements, gpt->options.type);
+        state->table =
+            memory_plan_add(&gpt->plan, "weights", 2 * (uint64_t)layers * WAY_MATRIX_INTEGERS, ELEMENT_INT32);
+    }
+    if (is_normed(gpt)) {
+        state->embedding =
+            (struct way_values){.sizes = {.states = 1},
+                                .states = state->states,
+                                .scales = gpt_plan_floats(gpt, group, 1),
+                                .gains = {gpt->parameters.weights, gpt->parameters.sublayers[0].rms_gain},
+                                .newest = gpt_plan_activations(gpt, "streams", width)};
+    }
     if (gpt->options.mode == GPT_TRAINING) { /* the embedding's gradient is the first of them */
         gpt->scratch.d_streams = gpt_plan_activations(gpt, "scratch", (layers + 1) * width);
     }
@@ -163,6 +219,9 @@ static void plan_inputs(struct gpt *gpt, struct sublayer *sublayer) {
     for (int way = QUERIES; way < NORMED_WAYS; way++) {
         layer->values.mixed[way] = gpt_plan_activations(gpt, group, gpt->config.n_embd);
     }
+    if (is_normed(gpt)) {
+        layer->values.unnormed = gpt_plan_activations(gpt, group, gpt->config.n_embd);
+    }
     layer->values.mixed[STREAM] =
         is_first ? gpt_plan_activations(gpt, group, gpt->config.n_embd) : layer[-1].values.mixed[STREAM];
     layer->statistics[KEYS] = gpt_plan_floats(gpt, group, 2);
@@ -176,12 +235,16 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const int64_t index = sublayer->index;
     const bool shares = gpt->options.mode != GPT_TRAINING || gpt->options.recompute;
     if (index == 0) {
-        sublayer->mix.streams = mudd_of(gpt)->states;
+        sublayer->mix.streams = is_normed(gpt) ? mudd_of(gpt)->embedding.newest : mudd_of(gpt)->states;
         sublayer->mix.squares = gpt_plan_floats(gpt, "streams", 1); /* which nobody reads, as z and H */
-    } else if (!sublayer->branch) {
-        struct layer *layer = layer_before(gpt, index);
-        sublayer->mix.streams = layer->values.mixed[QUERIES] =
-            gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
+    } else if (!sublayer->branch || (is_attention(index) && is_dense(gpt))) {
+        if (!sublayer->branch || index == BRANCHES || !shares) {
+            sublayer->mix.streams = gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
+        }
+        layer_before(gpt, index)->values.mixed[QUERIES] = sublayer->mix.streams;
+        if (is_normed(gpt)) {
+            layer_before(gpt, index)->values.unnormed = gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
+        }
     } else if (is_attention(index)) {
         if (index == BRANCHES || !shares) {
             plan_inputs(gpt, sublayer);
@@ -189,6 +252,7 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
             struct layer *layer = layer_before(gpt, index);
             memcpy(layer->values.mixed, layer[-1].values.mixed, sizeof layer->values.mixed);
             memcpy(layer->statistics, layer[-1].statistics, sizeof layer->statistics);
+            layer->values.unnormed = layer[-1].values.unnormed;
         }
     } else if (index == 1 || !shares) {
         sublayer->mix.streams = gpt_plan_activations(gpt, "streams", gpt->config.n_embd);
@@ -204,6 +268,8 @@ static void plan_scratch(struct gpt *gpt) {
     if (gpt->options.mode == GPT_TRAINING) {
         state->d_stream = gpt_plan_activations(gpt, group, gpt->config.n_embd);
         state->d_weights = gpt_plan_activations(gpt, group, (int64_t)most.weights_row);
+    }
+    if (gpt->options.mode == GPT_TRAINING && !is_dense(gpt)) {
         state->d_hidden = gpt_plan_activations(gpt, group, (int64_t)most.hidden_row);
         state->along = gpt_plan_floats(gpt, group, 1);
         gpt->scratch.d_key_input = gpt_plan_activations(gpt, group, gpt->config.n_embd);
@@ -214,6 +280,9 @@ static void plan_scratch(struct gpt *gpt) {
 static uint64_t largest_matrix(const struct gpt *gpt) {
     const struct way_sizes most = longest_rows(gpt);
     const size_t width = size_larger((size_t)gpt->config.n_embd, most.weights_row);
+    if (is_dense(gpt)) {
+        return 0;
+    }
     return size_larger(gpt_tokens(gpt), size_larger(width, most.hidden_row)) * size_larger(width, most.hidden_row);
 }
 
@@ -221,6 +290,9 @@ static uint64_t largest_matrix(const struct gpt *gpt) {
 static int create(struct gpt *gpt) {
     const struct mudd *state = mudd_of(gpt);
     const size_t layers = (size_t)gpt->config.n_layer;
+    if (is_dense(gpt)) {
+        return 0;
+    }
     struct way_matrix *matrices = memory_zeroed(2 * layers, sizeof *matrices);
     for (size_t layer = 0; layer < layers; layer++) {
         const uint64_t *at = gpt->sublayers[BRANCHES * layer + 1].at->projections;
@@ -255,9 +327,12 @@ static struct stream_mix mix_of(const struct gpt *gpt, const struct sublayer *su
 /* Steps of generation use what the pass over the prompt has packed. */
 static void begin(struct gpt *gpt) {
     const struct mudd *state = mudd_of(gpt);
-    if (gpt->pass.cache != CACHE_STEP) {
+    if (gpt->pass.cache != CACHE_STEP && !is_dense(gpt)) {
         ways_pack(&gpt->operations, gpt->parameters.weights_lowp, state->table, 2 * (size_t)gpt->config.n_layer,
                   state->packed_elements, state->packed);
+    }
+    if (is_normed(gpt)) {
+        ways_state_forward(&gpt->operations, gpt_tokens(gpt), &state->embedding, state->embedding.newest, NULL);
     }
 }
 
@@ -296,8 +371,11 @@ static struct matrix packed_2(const struct gpt *gpt, const struct layer *layer) 
     return matrix_of(w_1.buffer, w_1.offset + w_1.rows * w_1.columns, layer->values.sizes.weights_row, w_1.rows);
 }
 
-/* The newest state. */
+/* The newest state, or what it is the norm of. */
 static struct matrix newest_of(const struct gpt *gpt, const struct layer *layer) {
+    if (is_normed(gpt)) {
+        return frame_rows(gpt, layer->values.newest, (size_t)gpt->config.n_embd);
+    }
     struct matrix state = frame_rows(gpt, mudd_of(gpt)->states, (size_t)gpt->config.n_embd);
     state.offset = (layer->values.sizes.states - 1) * state.rows * state.columns;
     return state;
@@ -314,14 +392,31 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
         return;
     }
     ways_state_forward(operations, tokens, values, sublayer->mix.streams, sublayer->mix.output);
+    if (is_dense(gpt)) {
+        return;
+    }
     linear_multiply(operations, newest_of(gpt, layer), packed_1(gpt, layer), frame_rows(gpt, values->raw, hidden));
     ways_hidden_forward(operations, tokens, values);
     linear_multiply(operations, frame_rows(gpt, values->hidden, hidden), packed_2(gpt, layer),
-                    frame_rows(gpt, values->weights, values->sizes.weights_row));
+                    frame_rows(gpt, values->weights.buffer, values->sizes.weights_row));
     ways_bias_forward(operations, tokens, values, (struct span){gpt->parameters.weights, sublayer->at->theta});
 }
 
 /* ---- backward */
+
+/* Those behind a layer, or with -1 behind the embedding. */
+static struct way_gradients gradients_of(const struct gpt *gpt, int64_t layer) {
+    const struct mudd *state = mudd_of(gpt);
+    const bool is_layer = layer >= 0;
+    const struct sublayer_offsets *at = &gpt->parameters.sublayers[is_layer ? BRANCHES * layer + 1 : 0];
+    return (struct way_gradients){.d_states = gpt->scratch.d_streams,
+                                  .d_weights = state->d_weights,
+                                  .d_through = is_layer ? gpt->scratch.d_normed : NULL,
+                                  .along = state->along,
+                                  .d = is_layer ? state->d_stream : gpt->scratch.d_streams,
+                                  .d_newest = state->d_stream,
+                                  .gains = {gpt->parameters.gradients, at->rms_gain}};
+}
 
 /* d_weights -> the gradients of b, w_2 and w_1 and, in scratch.d_normed, the part of the newest state's gradient
  * that comes through raw, with the factor of the state in `along`. */
@@ -334,9 +429,12 @@ static void weights_backward(struct gpt *gpt, const struct layer *layer, const s
     const struct matrix hidden = {layer->values.hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
                         d_hidden = {state->d_hidden, 0, tokens, sizes.hidden, sizes.hidden_row},
                         d_weights = {state->d_weights, 0, tokens, sizes.weights, sizes.weights_row};
-    ways_hidden_forward(&gpt->operations, tokens, &layer->values); /* all layers share it */
     bias_backward(&gpt->operations, tokens, sizes.weights_row, sizes.weights, state->d_weights,
                   (struct span){parameters->gradients, at->theta}, parameters->accumulate);
+    if (is_dense(gpt)) {
+        return;
+    }
+    ways_hidden_forward(&gpt->operations, tokens, &layer->values); /* all layers share it */
     linear_matrix_backward(gpt->compute, hidden, d_weights,
                            matrix_of(parameters->gradients, at->projections[W_2], sizes.hidden, sizes.weights),
                            parameters->accumulate);
@@ -353,19 +451,22 @@ static void weights_backward(struct gpt *gpt, const struct layer *layer, const s
 /* d_inputs, what the norms of the mixtures have written, become the gradients of the mixtures and then of
  * states. */
 static void read_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *const d_inputs[]) {
-    const struct mudd *state = mudd_of(gpt);
     const struct layer *layer = layer_before(gpt, sublayer->index);
     const struct sublayer_offsets *at = sublayer->at;
     const struct norm_offsets norms[] = {at->norm, at->key_norm, at->value_norm};
     const size_t tokens = gpt_tokens(gpt);
     const bool is_top = !sublayer->branch;
-    for (int way = QUERIES; way < (is_top ? KEYS : NORMED_WAYS); way++) {
+    if (is_dense(gpt) && !is_top) {
+        frame_single_enter_backward(gpt, sublayer, d_inputs[QUERIES]);
+    }
+    for (int way = QUERIES; way < (is_top ? KEYS : is_dense(gpt) ? QUERIES : NORMED_WAYS); way++) {
         const struct stream_mix mix = mix_of(gpt, sublayer, way);
         width_mix_backward(&gpt->operations, tokens, &mix, d_inputs[way], d_inputs[way], mix.h,
                            gpt_norm(gpt->parameters.gradients, norms[way]), gpt->parameters.accumulate);
     }
-    ways_mix_backward(&gpt->operations, tokens, &layer->values, d_inputs, !is_top, gpt->scratch.d_streams,
-                      state->d_weights);
+    const struct way_gradients gradients = gradients_of(gpt, sublayer->index / BRANCHES - 1);
+    ways_mix_backward(&gpt->operations, tokens, &layer->values, d_inputs, !is_top, &gradients,
+                      gpt->parameters.accumulate);
     weights_backward(gpt, layer, sublayer[-1].at);
 }
 
@@ -378,23 +479,33 @@ static void top_backward(struct gpt *gpt) {
 /* Behind a layer d_stream begins as the gradient of its state. */
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct mudd *state = mudd_of(gpt);
-    if (!is_attention(sublayer->index)) {
-        ways_state_backward(&gpt->operations, gpt_tokens(gpt), &state->layers[sublayer->index / BRANCHES].values,
-                            gpt->scratch.d_streams, gpt->scratch.d_normed, state->along, state->d_stream);
+    const size_t layer = (size_t)sublayer->index / BRANCHES,
+                 bytes = gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+    if (!is_attention(sublayer->index) && is_dense(gpt)) {
+        buffer_copy(gpt->compute, gpt->scratch.d_streams, (layer + 1) * bytes, state->d_stream, 0, bytes);
+    } else if (!is_attention(sublayer->index)) {
+        const struct way_gradients gradients = gradients_of(gpt, (int64_t)layer);
+        ways_state_backward(&gpt->operations, gpt_tokens(gpt), &state->layers[layer].values, &gradients,
+                            gpt->parameters.accumulate);
     }
     return frame_single_leave_backward(gpt, state->d_stream);
 }
 
 static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const struct buffer *const d_inputs[MOST_WAYS] = {scratch->d_normed, scratch->d_key_input,
-                                                      scratch->d_value_input, mudd_of(gpt)->d_stream};
+    const struct buffer *const d_inputs[MOST_WAYS] = {is_dense(gpt) ? mudd_of(gpt)->d_stream : scratch->d_normed,
+                                                      scratch->d_key_input, scratch->d_value_input,
+                                                      mudd_of(gpt)->d_stream};
     if (is_attention(sublayer->index) && sublayer->index > 0) {
         read_backward(gpt, sublayer, d_inputs);
     } else {
         frame_single_enter_backward(gpt, sublayer, mudd_of(gpt)->d_stream);
     }
-    if (sublayer->index == 0) { /* what reads the embedding along the stream, beside the mixtures that read it */
+    if (sublayer->index == 0 && is_normed(gpt)) {
+        const struct way_gradients gradients = gradients_of(gpt, -1);
+        ways_state_backward(&gpt->operations, gpt_tokens(gpt), &mudd_of(gpt)->embedding, &gradients,
+                            gpt->parameters.accumulate);
+    } else if (sublayer->index == 0) { /* the embedding is read along the stream, too, beside the mixtures */
         stream_backward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, mudd_of(gpt)->d_stream,
                         scratch->d_normed, scratch->d_streams);
     }
@@ -408,10 +519,16 @@ static size_t values(const struct gpt *gpt, int64_t sublayer, struct frame_value
         return 0;
     }
     const struct way_values *after = &mudd_of(gpt)->layers[sublayer / BRANCHES].values;
-    values[0] = (struct frame_value){.buffer = after->weights,
+    values[0] = (struct frame_value){.buffer = after->weights.buffer,
                                      .row = after->sizes.weights_row,
                                      .rank = 2,
                                      .shape = {after->sizes.ways, after->sizes.states}};
+    if (is_dense(gpt)) {
+        values[0].row = 0;
+        values[0].first = after->weights.offset;
+        values[0].rank = 1;
+        values[0].shape[0] = after->sizes.states;
+    }
     snprintf(values[0].name, sizeof values[0].name, "depth.%" PRId64, sublayer / BRANCHES);
     return 1;
 }

@@ -7,8 +7,10 @@
 static const struct frame *const frames[] = {FRAMES(FRAME_ADDRESS)};
 
 const struct frame *frame_of(const struct model_config *config) {
-    const bool reads_early = config->read_delay || residual_is_fixed(config->residual);
-    const char *name = config->residual->frame;
+    const struct residual_variant *residual = config->residual;
+    const bool reads_early =
+        config->read_delay || residual_is_fixed(residual) || (!config->hc_dynamic && !residual->has_fractions);
+    const char *name = residual->frame;
     if (!name) {
         name = reads_early ? "early" : "mixed";
     }
@@ -41,7 +43,7 @@ bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {
     }
     const bool inside = gpt->options.recompute && sublayer->index % BRANCHES > 0; /* a layer */
     if (!(shared && inside)) {
-        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", streams * gpt->config.n_embd);
+        sublayer->mix.streams = gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt));
     }
     sublayer->mix.squares = gpt_plan_floats(gpt, "streams", streams);
     return true;
@@ -78,14 +80,19 @@ void stream_reduce_add_parameters(struct parameter_builder *builder) {
         b->constant = (float)-log((double)(streams - 1)); /* the weights are 1 / streams */
         b->upcycled = residual_equal_logit;
     } else if (builder->config->stream_reduce == STREAM_REDUCE_HEAD) {
-        struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
-        w->decayed = true;
-        w->deviation = 0.02;
-        w->upcycled = residual_zero;
+        const bool is_static = !builder->config->hc_dynamic;
+        if (!is_static) {
+            struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
+            w->decayed = true;
+            w->deviation = 0.02;
+            w->upcycled = residual_zero;
+        }
         parameters_add(builder, "b_pre", 1, &streams, &at->theta)->upcycled = residual_equal_logit;
-        struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
-        alpha->constant = 1.0f;
-        alpha->joined = true;
+        if (!is_static) {
+            struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
+            alpha->constant = 1.0f;
+            alpha->joined = true;
+        }
     }
 }
 

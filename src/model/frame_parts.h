@@ -24,6 +24,16 @@ static inline const struct sublayer *frame_top(const struct gpt *gpt) {
     return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
 }
 
+/* Tells whether x0_lambdas change the streams between a sublayer and the next one. */
+static inline bool frame_meets_lambdas(const struct sublayer *sublayer) {
+    return sublayer[1].arriving && (sublayer->index + 1) % BRANCHES == 0;
+}
+
+/* Where a sublayer leaves the streams. */
+static inline const struct buffer *frame_next(const struct sublayer *sublayer) {
+    return frame_meets_lambdas(sublayer) ? sublayer[1].arriving : sublayer[1].mix.streams;
+}
+
 /* A row of a buffer for each token. */
 static inline struct matrix frame_rows(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
     return matrix_of(buffer, 0, gpt_tokens(gpt), columns);

@@ -11,7 +11,7 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
-    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, sublayer[1].mix.streams,
+    depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, frame_next(sublayer),
                       sublayer[1].mix.squares);
 }
 

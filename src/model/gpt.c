@@ -133,9 +133,7 @@ static struct embedding embedding_of(const struct gpt *gpt, const struct buffer 
 }
 
 static struct embedding embedding_weights(const struct gpt *gpt) {
-    const struct parameters *parameters = &gpt->parameters;
-    const bool in_fp32 = parameters->fp32_elements == parameters->elements; /* tables, too */
-    return embedding_of(gpt, in_fp32 ? parameters->weights : parameters->weights_lowp, parameters->weights);
+    return embedding_of(gpt, gpt_tables(gpt), gpt->parameters.weights);
 }
 
 static struct embedding_input embedding_input_of(const struct gpt *gpt) {
@@ -159,6 +157,28 @@ static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
     drop(gpt, sublayer, sublayer->mix.output);
 }
 
+static struct span lambdas_of(const struct buffer *arena, const struct sublayer *sublayer) {
+    return (struct span){arena, sublayer->at->lambdas};
+}
+
+/* What a layer begins with, from what arrives. */
+static void weigh_streams(struct gpt *gpt, const struct sublayer *sublayer) {
+    frame_set_module(gpt);
+    lambdas_forward(&gpt->operations, gpt_tokens(gpt), sublayer->arriving, gpt->first_streams,
+                    lambdas_of(gpt->parameters.weights, sublayer), sublayer->mix.streams, sublayer->mix.squares);
+    if (gpt->frame->weighed) {
+        gpt->frame->weighed(gpt, sublayer);
+    }
+}
+
+static void weigh_streams_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    const struct lambda_gradients gradients = {gpt->scratch.d_streams, gpt->scratch.d_first,
+                                               lambdas_of(gpt->parameters.gradients, sublayer)};
+    frame_set_module(gpt);
+    lambdas_backward(&gpt->operations, gpt_tokens(gpt), sublayer->arriving, gpt->first_streams,
+                     lambdas_of(gpt->parameters.weights, sublayer), &gradients, gpt->parameters.accumulate);
+}
+
 /* A sublayer, up to its frame's leave unless the caller needs no streams behind it. */
 static void sublayer_forward(struct gpt *gpt, const struct sublayer *sublayer, bool leaves) {
     frame_set_module(gpt);
@@ -179,13 +199,16 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     const struct embedding_input input = embedding_input_of(gpt);
-    embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt), sublayer->mix.streams,
-                      sublayer->mix.squares);
+    embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt),
+                      gpt->first_streams ? gpt->first_streams : sublayer->mix.streams, sublayer->mix.squares);
     if (gpt->frame->begin) {
         frame_set_module(gpt);
         gpt->frame->begin(gpt);
     }
     for (; sublayer->branch; sublayer++) {
+        if (sublayer->arriving && sublayer->index % BRANCHES == 0) {
+            weigh_streams(gpt, sublayer);
+        }
         sublayer_forward(gpt, sublayer, true);
     }
     compute_set_module(gpt->compute, "head");
@@ -308,6 +331,9 @@ static void layer_backward(struct gpt *gpt, const struct sublayer layer[BRANCHES
         layer[i].branch->backward(gpt, &layer[i], d_output);
         frame_set_module(gpt);
         gpt->frame->enter_backward(gpt, &layer[i]);
+        if (i == 0 && layer->arriving) {
+            weigh_streams_backward(gpt, layer);
+        }
         if (!completes_next || layer[i].index == 0) {
             complete(gpt, &layer[i], listener);
         }
@@ -332,7 +358,8 @@ static void embedding_part_backward(struct gpt *gpt) {
     }
     const struct embedding weights = embedding_weights(gpt);
     const struct embedding_input input = embedding_input_of(gpt);
-    embedding_backward(&gpt->operations, &input, groups, weights, gpt->scratch.d_streams, gpt->scratch.d_embedding,
+    embedding_backward(&gpt->operations, &input, groups, weights,
+                       gpt->first_streams ? gpt->scratch.d_first : gpt->scratch.d_streams, gpt->scratch.d_embedding,
                        gradients, gpt->parameters.accumulate);
 }
 
@@ -340,6 +367,10 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const int64_t last = gpt->config.n_layer - 1;
     compute_set_module(gpt->compute, "head");
     gpt->frame->top_backward(gpt);
+    if (gpt->first_streams) {
+        buffer_zero(gpt->compute, gpt->scratch.d_first, 0,
+                    gpt_tokens(gpt) * (size_t)gpt_stream_row(gpt) * element_size(gpt->options.type));
+    }
     notify(gpt, listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {
         const struct sublayer *first = &gpt->sublayers[BRANCHES * layer];

@@ -65,13 +65,14 @@ struct sublayer {
     const struct branch *branch;
     const struct sublayer_offsets *at; /* offsets of its parameters */
     struct stream_mix mix;             /* input streams [N, S, C], H, the branch's input and output */
+    const struct buffer *arriving;     /* [N, S, C] where x0_lambdas begin a layer: the streams before */
     /* [N, C] inputs of the projections of keys and values; NULL: mix.normed, the input of that of queries */
     const struct buffer *key_input, *value_input;
-    const struct buffer *in_proj_out;    /* [N, (H + 2 K) D] q, k, v; or [N, M], gated [N, 2 M], before f */
-    const struct buffer *out_proj_in;    /* [N, H D] output of attention; or [N, M] after the activation f */
-    const struct buffer *lse;            /* [batch, H, sequence] log-sum-exp of attention's softmax */
-    struct projection_table projections; /* where its packed projection matrices come from */
-    const struct buffer *keys, *values;  /* cache of generation [options.batch, K, options.sequence, D] */
+    const struct buffer *in_proj_out;   /* [N, (H + 2 K) D] q, k, v; or [N, M], gated [N, 2 M], before f */
+    const struct buffer *out_proj_in;   /* [N, H D] output of attention; or [N, M] after the activation f */
+    const struct buffer *value_gates;   /* [N, K] where values have embeddings, else NULL */
+    const struct buffer *lse;           /* [batch, H, sequence] log-sum-exp of attention's softmax */
+    const struct buffer *keys, *values; /* cache of generation [options.batch, K, options.sequence, D] */
     const struct buffer *gram; /* [N, S, S] Gram matrices of streams, with recompute and observe; else NULL */
 };
 
@@ -79,21 +80,23 @@ struct sublayer {
 struct gpt_scratch {
     const struct buffer *d_packed; /* [sublayers, columns, row] gradients of the packed projections */
     struct attention_scratch attention;
-    const struct buffer *angles;      /* [options.sequence, D] with RoPE: see head_rows_fill_table */
-    const struct buffer *qkv;         /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
-    const struct buffer *head_scales; /* [N, H + K] with qk_norm */
-    const struct buffer *scores;      /* generation: [options.batch, H, padded] */
-    const struct buffer *d_streams;   /* [N, S, C], with more behind it where the frame has planned it */
-    const struct buffer *d_output;    /* [N, C] */
-    const struct buffer *d_normed;    /* [N, C] */
+    const struct buffer *angles;        /* [options.sequence, D] with RoPE: see head_rows_fill_table */
+    const struct buffer *qkv;           /* [N, (H + 2 K) D] with qk_norm: what attention reads of in_proj_out */
+    const struct buffer *head_scales;   /* [N, H + K] with qk_norm */
+    const struct buffer *d_value_gates; /* [N, K] with value_embeds */
+    const struct buffer *scores;        /* generation: [options.batch, H, padded] */
+    const struct buffer *d_streams;     /* [N, S, C], with more behind it where the frame has planned it */
+    const struct buffer *d_output;      /* [N, C] */
+    const struct buffer *d_normed;      /* [N, C] */
     const struct buffer *d_key_input, *d_value_input; /* [N, C] where the frame has planned them */
     const struct buffer *d_out_proj_in;               /* [N, H D] or [N, M], the larger */
     const struct buffer *d_in_proj_out;    /* [N, (H + 2 K) D]; attention's alone: an MLP computes it in place */
     const struct buffer *d_h;              /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
-    const struct buffer *d_z;              /* [N, norm_groups, columns] */
+    const struct buffer *d_z;              /* [N, z_row] */
     const struct buffer *d_z_lowp;         /* d_z in the type of activations, for GEMMs */
     const struct buffer *rms_scale;        /* [N, norm_groups] */
     const struct buffer *d_embedding;      /* [N, C] */
+    const struct buffer *d_first;          /* [N, S, C] of first_streams, with x0_lambdas */
     const struct buffer *embedding_scales; /* [N] with embed_norm, from the forward to the backward pass */
     void *of_optimizer;                    /* the optimizer's own */
 };
@@ -137,14 +140,16 @@ struct gpt {
     struct memory_plan plan;
     struct parameters parameters; /* the plan owns its buffers */
     struct operations operations;
+    struct operations unmixed; /* the maps of sublayers from hc_until on; without hc_until there is none */
     const struct optimizer *optimizer;
     const struct frame *frame;
     void *frame_state;          /* the frame's own: see frame.h */
     struct sublayer *sublayers; /* [BRANCHES n_layer + 1]; the last is the top, without a branch */
     struct gpt_scratch scratch;
     const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
-    struct projection_table projections; /* where these come from, of all sublayers */
-    const struct buffer *final;          /* [N, C] after ln_f, the normed of the top */
+    const struct buffer *projection_leaves; /* where these come from: see struct projection_table */
+    const struct buffer *first_streams;     /* [N, S, C] of the embedding, with x0_lambdas */
+    const struct buffer *final;             /* [N, C] after ln_f, the normed of the top */
     const struct buffer *d_final;
     const struct buffer *d_collapse_z; /* [N, S] with stream_reduce = head */
     const struct buffer *logits;       /* [logit_rows, V] */
@@ -178,9 +183,20 @@ static inline bool gpt_shares_streams(const struct gpt *gpt) {
     return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
 }
 
+/* Tells whether the frame leaves the streams of a sublayer unmixed (hc_until). */
+static inline bool gpt_is_unmixed(const struct gpt *gpt, int64_t sublayer) {
+    return gpt->config.hc_until > 0 && sublayer >= gpt->config.hc_until &&
+           sublayer < BRANCHES * gpt->config.n_layer;
+}
+
 /* Names what a frame launches next, for profiles. */
 static inline void frame_set_module(struct gpt *gpt) {
     compute_set_module(gpt->compute, "hyper-connections");
+}
+
+/* Returns the elements of a token's streams: S C, or C of fractions. */
+static inline int64_t gpt_stream_row(const struct gpt *gpt) {
+    return gpt->config.n_streams * stream_channels(&gpt->operations.shape);
 }
 
 /* Tells whether the current pass has dropout. */
@@ -190,6 +206,12 @@ static inline bool gpt_drops(const struct gpt *gpt) {
 
 /* Returns the dropout at a place of a sublayer (-1: of none), by its name; its rate is 0 if the pass has none. */
 struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place);
+
+/* Returns the arena that has the weights of embeddings. */
+static inline const struct buffer *gpt_tables(const struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    return parameters->fp32_elements == parameters->elements ? parameters->weights : parameters->weights_lowp;
+}
 
 /* Returns the spans of a layer norm's parameters in the arena of weights, or of gradients. */
 static inline struct layer_norm gpt_norm(const struct buffer *arena, struct norm_offsets at) {

@@ -76,6 +76,9 @@ static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
     if (gpt->options.mode == GPT_GENERATION && branch->plan_cache) {
         branch->plan_cache(gpt, sublayer);
     }
+    if (branch->plan_each) {
+        branch->plan_each(gpt, sublayer);
+    }
     if (shared && (!is_training(gpt) || gpt->options.recompute)) {
         return;
     }
@@ -94,6 +97,18 @@ static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
                                                          : gpt_plan_activations(gpt, group, gpt->config.n_embd);
 }
 
+/* Streams before x0_lambdas: training keeps them, for the lambdas' gradients. */
+static void plan_arriving(struct gpt *gpt, struct sublayer *sublayer) {
+    const bool begins = gpt->config.x0_lambdas && sublayer->index % BRANCHES == 0;
+    if (begins && sublayer->index == 0) {
+        gpt->first_streams = gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt));
+        sublayer->arriving = gpt->first_streams;
+    } else if (begins) {
+        sublayer->arriving =
+            is_training(gpt) ? gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt)) : sublayer->mix.streams;
+    }
+}
+
 static void plan_sublayers(struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     const int64_t count = BRANCHES * gpt->config.n_layer;
@@ -107,6 +122,7 @@ static void plan_sublayers(struct gpt *gpt) {
         sublayer->at = &parameters->sublayers[index];
         sublayer->mix.norm = gpt_norm(parameters->weights, sublayer->at->norm);
         gpt->frame->plan_sublayer(gpt, sublayer);
+        plan_arriving(gpt, sublayer);
         plan_branch(gpt, sublayer);
     }
     gpt->sublayers[count] = (struct sublayer){.index = count, .at = &parameters->sublayers[count]};
@@ -116,15 +132,18 @@ static void plan_sublayers(struct gpt *gpt) {
 
 static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
-    const int64_t streams = gpt->config.n_streams, width = gpt->config.n_embd;
+    const int64_t width = gpt->config.n_embd;
     struct gpt_scratch *scratch = &gpt->scratch;
     if (is_training(gpt)) {
         scratch->d_streams =
-            scratch->d_streams ? scratch->d_streams : gpt_plan_activations(gpt, group, streams * width);
+            scratch->d_streams ? scratch->d_streams : gpt_plan_activations(gpt, group, gpt_stream_row(gpt));
         scratch->d_output = gpt_plan_activations(gpt, group, width);
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, most_channels(gpt, false));
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
+    }
+    if (is_training(gpt) && gpt->config.x0_lambdas) {
+        scratch->d_first = gpt_plan_activations(gpt, group, gpt_stream_row(gpt));
     }
     if (gpt->config.embed_norm) {
         scratch->embedding_scales = gpt_plan_floats(gpt, group, 1);
@@ -311,6 +330,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .hidden = config->mlp_width,
         .bias = config->bias,
         .embed_norm = config->embed_norm,
+        .value_embeds = config->value_embeds,
         .head_bias = config->head_bias,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
@@ -320,8 +340,9 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .softcap_kind = config->softcap_kind,
         .position = config->position,
         .collapsed = config->stream_reduce == STREAM_REDUCE_HEAD || config->stream_reduce == STREAM_REDUCE_READ,
-        .fixed_top = config->stream_reduce == STREAM_REDUCE_READ,
+        .fixed_top = config->stream_reduce == STREAM_REDUCE_READ || !config->hc_dynamic,
         .read_delay = config->read_delay,
+        .x0_lambdas = config->x0_lambdas,
         .gainless = !config->hc_norm_gain,
         .freeze_alpha_res = gpt->options.optimizer.freeze_alpha_res,
         .hc_eps = config->hc_eps,
@@ -336,7 +357,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .master = (enum element_type)gpt->options.optimizer.master,
         .forward_only = !is_training(gpt),
         .residual = config->residual,
-        .settings = config->settings,
+        .settings = model_config_connection(config, 0),
     };
 }
 
@@ -365,6 +386,11 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     gpt->frame = frame_of(config);
     operations_describe(compute, &shape, &gpt->operations);
+    if (config->hc_until > 0) {
+        shape.settings = model_config_connection(config, config->hc_until);
+        operations_describe(compute, &shape, &gpt->unmixed);
+        memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->unmixed));
+    }
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
     plan_parameters(gpt);
@@ -385,10 +411,21 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     return 0;
 }
 
+/* The kernels that differ where streams are not mixed, and what launches them. */
+static int build_unmixed(struct gpt *gpt) {
+    static const char *const files[] = {"hc_map.cl", "frame.cl", "projections.cl", "few_rows.cl", "reduce.cl"};
+    int status = 0;
+    for (size_t i = 0; gpt->config.hc_until > 0 && i < COUNT(files) && status == 0; i++) {
+        status = operations_build(&gpt->unmixed, files[i]);
+    }
+    return status;
+}
+
 int gpt_create(struct gpt *gpt) {
     gpt->upload_tokens = gpt_tokens(gpt) + 1; /* the groups' starts are one more */
     if (memory_plan_check(&gpt->plan, &gpt->compute->device) || memory_plan_allocate(&gpt->plan, gpt->compute) ||
-        operations_build(&gpt->operations, NULL) || (gpt->frame->create && gpt->frame->create(gpt)) ||
+        operations_build(&gpt->operations, NULL) || build_unmixed(gpt) ||
+        (gpt->frame->create && gpt->frame->create(gpt)) ||
         head_rows_fill_table(&gpt->operations, (struct rope){gpt->config.rope_theta, gpt->config.rope_fraction},
                              gpt->options.sequence, gpt->scratch.angles) ||
         upload_create(gpt->compute, &gpt->upload, 5 * gpt->upload_tokens * sizeof(int32_t)) ||
@@ -405,6 +442,9 @@ void gpt_release(struct gpt *gpt) {
     upload_release(&gpt->upload);
     upload_release(&gpt->row_gradients.upload);
     operations_release(&gpt->operations);
+    if (gpt->unmixed.compute) {
+        operations_release(&gpt->unmixed);
+    }
     memory_plan_release(&gpt->plan, gpt->compute);
     if (!gpt->options.parameters) {
         parameters_release(&gpt->parameters);
@@ -425,7 +465,9 @@ double gpt_flops_per_token(const struct gpt *gpt) {
         const bool is_wte = next->offset == parameters->token_embedding;
         const bool is_wpe =
             gpt->config.position == POSITION_LEARNED && next->offset == parameters->position_embedding;
-        if (is_wpe || (is_wte && !parameters->head_is_embedding)) {
+        const struct sublayer_offsets *at = next->sublayer >= 0 ? &parameters->sublayers[next->sublayer] : NULL;
+        const bool is_value_embed = next->offset_copy && at && next->offset_copy == &at->value_embed;
+        if (is_wpe || is_value_embed || (is_wte && !parameters->head_is_embedding)) {
             continue; /* rows of it are looked up, and no GEMM reads it */
         }
         flops += (next->without_gradient ? 4.0 : 6.0) * (double)next->elements;

@@ -43,6 +43,18 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
          BOOL("h_res_transposed", &config->h_res_transposed, "false",
               "mix streams by the transpose of H_res, x'_j = sum_i H_res[i, j] x_i + H_post[j] output, as "
               "the same public code does")},
+        {OF_CONNECTION, BOOL("hc_dynamic", &config->hc_dynamic, "true",
+                             "H_pre, H_post and H_res depend on the token; false: only on learned biases")},
+        {OF_CONNECTION, INT("hc_until", &config->hc_until, "0", 0, 2048,
+                            "only so many sublayers, the first ones, mix the streams: behind them H_res is the "
+                            "identity (0: all mix them)")},
+        {OF_CONNECTION,
+         BOOL("x0_lambdas", &config->x0_lambdas, "false",
+              "a layer begins with lambda_resid times its streams + lambda_x0 times the model's first "
+              "ones, both learned, as in nanochat")},
+        {OF_CONNECTION, BOOL("value_embeds", &config->value_embeds, "false",
+                             "every other layer, the last among them, adds embeddings of its tokens to the values "
+                             "of attention, through a gate for each head, as in nanochat")},
         {OF_CONNECTION | ONLY_IN_TRAINING,
          CHOICE("hc_start", &config->hc_start, "sublayer", "sublayer|layer",
                 "the stream that is read and written most at first: number sublayer mod n_streams, or for "
@@ -108,7 +120,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {ONLY_IN_TRAINING,
          FLOAT("dropout", &config->dropout, "0", 0, 0.99, "of embedding, attention and branch outputs")},
     };
-    static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL};
+    static const enum option_type types[] = {OPTION_INT, OPTION_FLOAT, OPTION_BOOL, OPTION_CHOICE};
     const struct residual_setting *setting;
     size_t count = COUNT(own);
     _Static_assert(COUNT(own) + RESIDUAL_MAX_SETTINGS <= MODEL_MOST_SETTINGS, "settings do not fit");
@@ -122,6 +134,7 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
                                     .default_value = setting->initial,
                                     .minimum = setting->least,
                                     .maximum = setting->most,
+                                    .choices = setting->words,
                                     .help = setting->help}};
     }
     return count;
@@ -146,6 +159,7 @@ struct model_config model_config_default(void) {
     return (struct model_config){.n_streams = 1,
                                  .hc_norm_gain = true,
                                  .hc_norm_eps = 1e-6,
+                                 .hc_dynamic = true,
                                  .rope_theta = 10000.0,
                                  .rope_fraction = 1.0,
                                  .tie_embeddings = true,
@@ -164,6 +178,15 @@ static int check_streams(struct model_config *config) {
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
         config->stream_reduce = STREAM_REDUCE_NORM_SUM;
+    }
+    if (residual->has_fractions) {
+        config->stream_reduce = STREAM_REDUCE_NORM_SUM;
+    }
+    if (residual->has_fractions &&
+        (config->stream_expand != STREAM_EXPAND_COPY || config->read_delay || config->h_res_transposed)) {
+        return error_set("residual = %s has no streams to scale, to read late or to mix by a transpose: leave out "
+                         "stream_expand, read_delay and h_res_transposed",
+                         residual->name);
     }
     if (!residual_takes(residual, config->n_streams)) {
         return error_set("n_streams = %" PRId64 ": '%s' needs %s streams", config->n_streams, residual->name,
@@ -186,6 +209,52 @@ static int check_streams(struct model_config *config) {
     }
     if (config->stream_reduce == STREAM_REDUCE_LAST_PRE && !config->read_delay) {
         return error_set("stream_reduce = last_pre needs read_delay = true");
+    }
+    return 0;
+}
+
+/* What only some residual connections have. */
+static int check_connection(const struct model_config *config) {
+    const struct residual_variant *residual = config->residual;
+    const struct residual_settings *settings = &config->settings;
+    const bool weighs_embedding = residual_has_frame(residual, "attnres") || residual_has_frame(residual, "mudd");
+    const bool mixes = residual->optional_with ? residual_setting_value(settings, residual->optional_with).flag
+                                               : residual_sizes(residual, RESIDUAL_MAX_STREAMS, NULL).columns > 0 &&
+                                                     strcmp(residual->name, "identity") != 0;
+    const int64_t heads = residual_setting_value(settings, "attnres_heads").number;
+    if (residual->has_fractions && config->n_embd % config->n_streams != 0) {
+        return error_set("n_embd = %" PRId64 " is not divisible by n_streams = %" PRId64
+                         ", the fractions of residual = %s",
+                         config->n_embd, config->n_streams, residual->name);
+    }
+    if (heads > 1 && !residual_reads_depth(residual)) {
+        return error_set("attnres_heads = %" PRId64 ": '%s' has no attention over depth", heads, residual->name);
+    }
+    if (config->n_embd % heads != 0) {
+        return error_set("n_embd = %" PRId64 " is not divisible by attnres_heads = %" PRId64, config->n_embd,
+                         heads);
+    }
+    if (residual_setting_value(settings, "mudd_norm").choice != MUDD_NORM_NONE &&
+        strcmp(residual->name, "mudd") != 0) {
+        return error_set("mudd_norm = prepost: '%s' has no mixtures of layers that norms could be around",
+                         residual->name);
+    }
+    if (!config->hc_dynamic && !residual_is_dynamic(residual)) {
+        return error_set("hc_dynamic = false: '%s' has no H that depends on the token", residual->name);
+    }
+    if (config->hc_until > 0 && !mixes) {
+        return error_set("hc_until = %" PRId64 ": '%s' does not mix its streams", config->hc_until, residual->name);
+    }
+    if (config->hc_until > 2 * config->n_layer) {
+        return error_set("hc_until = %" PRId64 " of %" PRId64 " sublayers: each layer has two", config->hc_until,
+                         2 * config->n_layer);
+    }
+    if (config->x0_lambdas && weighs_embedding) {
+        return error_set("x0_lambdas = true: '%s' weighs the embedding itself", residual->name);
+    }
+    if (config->value_embeds && config->n_embd < VALUE_EMBED_CHANNELS) {
+        return error_set("value_embeds = true: the gates read %d channels, and n_embd = %" PRId64,
+                         VALUE_EMBED_CHANNELS, config->n_embd);
     }
     return 0;
 }
@@ -238,7 +307,7 @@ int model_config_check(struct model_config *config) {
                              option->maximum);
         }
     }
-    if (check_heads(config)) {
+    if (check_connection(config) || check_heads(config)) {
         return -1;
     }
     const struct head_shape heads = model_config_heads(config);
@@ -262,6 +331,17 @@ struct head_shape model_config_heads(const struct model_config *config) {
 
 bool model_config_has_qkv_bias(const struct model_config *config) {
     return config->qkv_bias == SWITCH_FOLLOWS ? config->bias : config->qkv_bias == SWITCH_ON;
+}
+
+struct residual_settings model_config_connection(const struct model_config *config, int64_t sublayer) {
+    struct residual_settings settings = config->settings;
+    settings.is_static = !config->hc_dynamic;
+    settings.is_unmixed = config->hc_until > 0 && sublayer >= config->hc_until;
+    return settings;
+}
+
+bool model_config_has_value_embed(const struct model_config *config, int64_t layer) {
+    return config->value_embeds && layer % 2 == (config->n_layer - 1) % 2;
 }
 
 int64_t model_config_first_stream(const struct model_config *config, int64_t sublayer) {

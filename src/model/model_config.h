@@ -58,6 +58,10 @@ struct model_config {
     double hc_eps;         /* added to sigmoids of H_pre, and in mhc's iterations */
     double hc_norm_eps;    /* of that RMSNorm; 0: the norm itself divides, at least 1e-12 */
     bool h_res_transposed; /* streams are mixed by the transpose of the map's matrix */
+    bool hc_dynamic;       /* H depends on the token, where the variant's can */
+    int64_t hc_until;      /* sublayers from this one on leave the streams unmixed; 0: none does */
+    bool x0_lambdas;       /* a layer begins with a weighted sum of its streams and the model's first ones */
+    bool value_embeds;     /* every other layer adds embeddings of tokens to values of attention */
     int hc_start;          /* enum hc_start: which stream a sublayer reads and writes most at first */
     int hc_init;           /* enum hc_init: first values of projections */
     bool tie_embeddings;   /* logits by the token embedding; else by lm_head.weight */
@@ -87,7 +91,7 @@ struct model_setting {
     struct option_spec option;
 };
 
-enum { MODEL_MOST_SETTINGS = 40 + RESIDUAL_MAX_SETTINGS };
+enum { MODEL_MOST_SETTINGS = 44 + RESIDUAL_MAX_SETTINGS };
 
 #define MODEL_CONFIG_MARK "exported_by" /* the key with which hc_export marks its folders */
 
@@ -105,6 +109,12 @@ int model_config_check(struct model_config *config);
 /* Return the heads of attention, and whether c_attn has a bias, of a config that was checked or not. */
 struct head_shape model_config_heads(const struct model_config *config);
 bool model_config_has_qkv_bias(const struct model_config *config);
+
+/* The settings of the residual connection around a sublayer, with what hc_dynamic and hc_until make of them. */
+struct residual_settings model_config_connection(const struct model_config *config, int64_t sublayer);
+
+/* Whether attention of a layer has embeddings of values. */
+bool model_config_has_value_embed(const struct model_config *config, int64_t layer);
 
 /* The stream that a sublayer reads and writes most at first, by hc_start. */
 int64_t model_config_first_stream(const struct model_config *config, int64_t sublayer);

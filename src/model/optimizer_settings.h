@@ -31,6 +31,8 @@ struct optimizer_settings {
     /* Highest rates of wte and wpe, of lm_head, and of parameters with fewer than two dimensions. Negative:
      * learning_rate */
     double embed_learning_rate, head_learning_rate, scalar_learning_rate;
+    /* The same of tables of value_embeds and of x0_lambdas. Negative: learning_rate, and scalar_learning_rate */
+    double value_embed_learning_rate, resid_lambda_learning_rate, x0_lambda_learning_rate;
     /* Muon */
     double muon_momentum;
     double muon_learning_rate; /* negative: learning_rate */

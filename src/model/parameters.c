@@ -146,6 +146,43 @@ static void add_frame(struct parameter_builder *builder, int64_t index) {
     }
 }
 
+/* What layers begin with where there are x0_lambdas; first values are nanochat's. */
+static void add_lambdas(struct parameter_builder *builder, int64_t layer) {
+    const int64_t last = builder->config->n_layer - 1;
+    const double depth = (double)layer / (double)(last > 0 ? last : 1);
+    const size_t first = builder->parameters->count;
+    uint64_t *at = &builder->parameters->sublayers[BRANCHES * layer].lambdas;
+    begin_sublayer(builder, BRANCHES * layer, "");
+    struct parameter *lambda = add(builder, at, "lambda_resid", "", 0, NULL);
+    lambda->constant = (float)(1.15 - 0.10 * depth);
+    lambda->upcycled = residual_one;
+    lambda = add(builder, NULL, "lambda_x0", "", 0, NULL);
+    lambda->constant = (float)(0.20 - 0.15 * depth);
+    lambda->upcycled = residual_zero;
+    lambda->joined = true;
+    mark_auxiliary(builder->parameters, first);
+}
+
+#define VALUE_GATE_FIRST 0.02 /* first weights of the gates are uniform from 0 to this */
+
+static void add_value_embed(struct parameter_builder *builder, int64_t layer) {
+    const struct model_config *config = builder->config;
+    const struct head_shape heads = model_config_heads(config);
+    const size_t first = builder->parameters->count;
+    struct sublayer_offsets *at = &builder->parameters->sublayers[BRANCHES * layer];
+    begin_sublayer(builder, BRANCHES * layer, "attn");
+    struct parameter *table =
+        add_weight(builder, &at->value_embed, "value_embed", (size_t)config->vocab_size, (size_t)heads.kv_row, 0.0);
+    table->spread = sqrt(3.0 / (double)config->n_embd);
+    table->upcycled = residual_zero;
+    struct parameter *gate = add(builder, &at->value_gate, "ve_gate", ".weight", 2,
+                                 (uint64_t[]){(uint64_t)heads.kv_heads, VALUE_EMBED_CHANNELS});
+    gate->decayed = true;
+    gate->constant = (float)VALUE_GATE_FIRST / 2.0f;
+    gate->spread = VALUE_GATE_FIRST / 2.0;
+    mark_auxiliary(builder->parameters, first);
+}
+
 static void fill_table(struct parameters *parameters, const struct model_config *config) {
     struct parameter_builder builder = {parameters, config, -1, "transformer."};
     const size_t tokens = (size_t)config->vocab_size, positions = (size_t)config->block_size;
@@ -175,6 +212,12 @@ static void fill_table(struct parameters *parameters, const struct model_config 
         for (int64_t i = 0; i < BRANCHES; i++) {
             begin_sublayer(&builder, first + i, branches[i]->hyper_connection);
             add_frame(&builder, first + i);
+        }
+        if (config->x0_lambdas) {
+            add_lambdas(&builder, first / BRANCHES);
+        }
+        if (model_config_has_value_embed(config, first / BRANCHES)) {
+            add_value_embed(&builder, first / BRANCHES);
         }
     }
     builder = (struct parameter_builder){parameters, config, top, "transformer."};
@@ -331,7 +374,8 @@ static void mark_linear(struct parameters *parameters, struct linear *linear) {
 /* Embeddings, and the head's weights. */
 static bool is_table(const struct parameters *parameters, const struct parameter *parameter) {
     return parameter->offset_copy == &parameters->token_embedding ||
-           parameter->offset_copy == &parameters->position_embedding || parameter->offset_copy == &parameters->head;
+           parameter->offset_copy == &parameters->position_embedding ||
+           parameter->offset_copy == &parameters->head || strstr(parameter->name, ".value_embed.");
 }
 
 /* Marks the parameters that the pattern matches. Returns how many; -1 with an error. */
@@ -479,7 +523,8 @@ void parameter_first_values(const struct parameter *parameter, const struct mode
     const struct residual_init init = {.streams = config->n_streams,
                                        .sublayer = parameter->sublayer,
                                        .stream = model_config_first_stream(config, parameter->sublayer),
-                                       .settings = &config->settings};
+                                       .settings = &config->settings,
+                                       .channels = config->n_embd};
     const uint64_t key = random_key(seed, parameter->name);
     if (parameter->deviation > 0.0) {
         random_normal(key, first, count, 0.0, parameter->deviation, values);

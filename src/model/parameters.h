@@ -52,6 +52,8 @@ struct sublayer_offsets {
     struct linear in;                         /* attn.c_attn; or mlp.c_fc, behind mlp.c_gate in gated MLPs */
     struct linear out;                        /* attn.c_proj or mlp.c_proj */
     uint64_t q_gain, k_gain;                  /* attn.q_norm and attn.k_norm, with qk_norm true */
+    uint64_t lambdas;                         /* of an attention sublayer, with x0_lambdas: of both */
+    uint64_t value_embed, value_gate;         /* of one that has embeddings of values */
     /* of the frame: hc_attn, hc_mlp, or of the top, hc_head */
     uint64_t rms_gain;                              /* norm.weight of a hyper-connection, with hc_norm_gain */
     uint64_t theta;                                 /* its small parameters, contiguous */

@@ -170,3 +170,45 @@ void dropout_apply(struct operations *operations, size_t rows, size_t width, str
                      ARG_I32(width), ARG_DROPOUT(dropout), ARG_IN_OUT(x, rows * width));
     }
 }
+
+/* ---- embeddings of values */
+
+/* The rows of the table of so many tokens: as many at most. */
+static size_t table_elements(const struct operations *operations, size_t rows) {
+    return size_smaller(rows, (size_t)operations->shape.vocabulary) * (size_t)head_shape(&operations->shape).kv_row;
+}
+
+void value_embed_forward(struct operations *operations, size_t tokens, struct value_embed weights,
+                         const struct value_embed_values *values, const struct buffer *qkv) {
+    const struct head_shape heads = head_shape(&operations->shape);
+    const size_t kv_heads = (size_t)heads.kv_heads, qkv_row = (size_t)heads.qkv_row, all = tokens * qkv_row;
+    RUN_ROWS(value_embed_forward, tokens, ARG_IN(values->ids, tokens),
+             ARG_SPAN_IN(weights.table, table_elements(operations, tokens)),
+             ARG_SPAN_IN(weights.gate, kv_heads * VALUE_EMBED_CHANNELS),
+             ARG_IN(values->y, tokens * VALUE_EMBED_CHANNELS), ARG_OUT(values->gates, tokens * kv_heads),
+             ARG_MEMORY_(qkv, all - tokens * (size_t)heads.kv_row, tokens * (size_t)heads.kv_row, 1, 1));
+}
+
+void value_embed_backward(struct operations *operations, size_t tokens, struct value_embed weights,
+                          const struct value_embed_values *values, const struct value_embed_gradients *gradients,
+                          bool accumulate) {
+    const struct head_shape heads = head_shape(&operations->shape);
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    const struct token_groups groups = gradients->groups;
+    const size_t kv_heads = (size_t)heads.kv_heads, gates = kv_heads * VALUE_EMBED_CHANNELS;
+    const size_t read = tokens * (size_t)heads.kv_row;
+    RUN_ROWS(value_embed_backward, chunks.chunks, ARG_IN(values->ids, tokens),
+             ARG_SPAN_IN(weights.table, table_elements(operations, tokens)), ARG_SPAN_IN(weights.gate, gates),
+             ARG_IN(values->y, tokens * VALUE_EMBED_CHANNELS), ARG_IN(values->gates, tokens * kv_heads),
+             ARG_IN(gradients->d_qkv, read), ARG_U64(tokens), ARG_OUT(gradients->d_gates, tokens * kv_heads),
+             ARG_IN_OUT(gradients->d_y, tokens * VALUE_EMBED_CHANNELS),
+             ARG_OUT(&operations->partials, chunks.chunks * gates));
+    add_partials(operations, chunks.chunks, gates,
+                 (struct partial_target[PARTIAL_TARGETS]){{0, gates, gradients->weights.gate}}, accumulate);
+    if (gradients->weights.table.buffer) {
+        RUN_ROWS(value_embed_backward_table, groups.distinct, ARG_IN(values->gates, tokens * kv_heads),
+                 ARG_IN(gradients->d_qkv, read), ARG_IN(groups.ids, groups.distinct),
+                 ARG_IN(groups.starts, groups.distinct + 1), ARG_IN(groups.places, tokens),
+                 ARG_SPAN_IN_OUT(gradients->weights.table, groups.distinct * (size_t)heads.kv_row));
+    }
+}

@@ -51,11 +51,11 @@ void gates_begin(struct operations *operations, size_t tokens, const struct gate
              ARG_IN_OUT(values->streams, tokens * row_length(operations)));
 }
 
-void gates_leave(struct operations *operations, size_t tokens, const struct gate_values *values,
+void gates_leave(struct operations *operations, size_t tokens, const struct gate_values *values, bool normalises,
                  const struct buffer *next_streams, const struct buffer *next_squares) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_ROWS(gates_leave, tokens, ARG_IN(values->streams, sizes.streams), ARG_IN(values->squares, sizes.squares),
-             ARG_IN(values->post, sizes.squares), ARG_IN(values->output, sizes.channels),
+             ARG_IN(values->post, sizes.squares), ARG_IN(values->output, sizes.channels), ARG_I32(normalises),
              ARG_OUT(next_streams, sizes.streams), ARG_OUT(next_squares, sizes.squares));
 }
 

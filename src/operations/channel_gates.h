@@ -68,8 +68,8 @@ void gates_forward(struct operations *operations, size_t tokens, const struct ga
 void gates_backward(struct operations *operations, size_t tokens, const struct gate_values *values,
                     const struct buffer *d_u, const struct buffer *d_logits, struct span d_gain, bool accumulate);
 
-/* The streams after the branch, and their squares. */
-void gates_leave(struct operations *operations, size_t tokens, const struct gate_values *values,
+/* The streams after the branch, normalised or as they are, and their squares. */
+void gates_leave(struct operations *operations, size_t tokens, const struct gate_values *values, bool normalises,
                  const struct buffer *next_streams, const struct buffer *next_squares);
 
 /* d_next [N, S, C], of the streams after the branch before they are normalised -> d_output [N, C], d_post [N, S] */

@@ -12,7 +12,7 @@ static size_t token_rows(const struct operations *operations, size_t count) {
 void embedding_forward(struct operations *operations, const struct embedding_input *input, int64_t first,
                        struct embedding weights, const struct buffer *streams, const struct buffer *squares) {
     const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
-    const size_t copies = (size_t)operations->shape.streams;
+    const size_t copies = (size_t)stream_copies(&operations->shape);
     const bool normed = operations->shape.embed_norm;
     RUN_ROWS(embedding_forward, count, ARG_IN(input->ids, count),
              ARG_SPAN_IN(weights.tokens, token_rows(operations, count)), ARG_U64(weights.positions.offset),
@@ -26,7 +26,7 @@ static void scale_backward(struct operations *operations, const struct embedding
                            struct embedding weights, const struct buffer *d_streams, struct span gradients,
                            bool accumulate) {
     const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
-    const size_t width = (size_t)operations->shape.streams * channels;
+    const size_t width = (size_t)stream_copies(&operations->shape) * channels;
     const struct chunking chunks = chunk_rows(count, operations->policy.row_chunks);
     const bool normed = operations->shape.embed_norm;
     RUN_ROWS(stream_scale_backward, chunks.chunks, ARG_IN(input->ids, count),
@@ -58,7 +58,7 @@ void embedding_backward(struct operations *operations, const struct embedding_in
                         struct token_groups groups, struct embedding weights, const struct buffer *d_streams,
                         const struct buffer *d_embedding, struct embedding gradients, bool accumulate) {
     const size_t count = token_count(input->tokens), channels = (size_t)operations->shape.channels;
-    const size_t copies = (size_t)operations->shape.streams, sequence = (size_t)input->tokens.sequence;
+    const size_t copies = (size_t)stream_copies(&operations->shape), sequence = (size_t)input->tokens.sequence;
     const bool scaled = operations->shape.scaled;
     RUN_ROWS(embedding_backward_sum, count, ARG_IN(d_streams, count * copies * channels),
              ARG_SPAN_IN(weights.scale, scaled ? copies * channels : 0), ARG_DROPOUT(input->dropout),
@@ -93,11 +93,12 @@ void embedding_add_rows(struct operations *operations, size_t count, const struc
 
 /* Layer norms of a token: one of the sum of its streams, or one of each. */
 static size_t norms(const struct operations *operations) {
-    return operations->shape.norm_sum ? (size_t)operations->shape.streams : 1;
+    return operations->shape.norm_sum ? (size_t)stream_copies(&operations->shape) : 1;
 }
 
 void final_norm_forward(struct operations *operations, size_t tokens, const struct stream_mix *top) {
-    const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
+    const size_t channels = (size_t)operations->shape.channels;
+    const size_t count = (size_t)stream_copies(&operations->shape);
     RUN_ROWS(final_norm_forward, tokens, ARG_IN(top->streams, tokens * count * channels),
              ARG_SPAN_IN(top->norm.gain, channels), ARG_U64(top->norm.bias.offset),
              ARG_OUT(top->normed, tokens * channels), ARG_OUT(top->statistics, 2 * tokens * norms(operations)));
@@ -107,7 +108,8 @@ void final_norm_backward(struct operations *operations, size_t tokens, const str
                          const struct buffer *d_normed, const struct buffer *d_streams, struct layer_norm gradients,
                          bool accumulate) {
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
-    const size_t channels = (size_t)operations->shape.channels, count = (size_t)operations->shape.streams;
+    const size_t channels = (size_t)operations->shape.channels;
+    const size_t count = (size_t)stream_copies(&operations->shape);
     RUN_ROWS(final_norm_backward, chunks.chunks, ARG_IN(top->streams, tokens * count * channels),
              ARG_SPAN_IN(top->norm.gain, channels), ARG_IN(top->statistics, 2 * tokens * norms(operations)),
              ARG_IN(d_normed, tokens * channels), ARG_U64(tokens), ARG_OUT(d_streams, tokens * count * channels),

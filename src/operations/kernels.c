@@ -15,8 +15,9 @@ size_t operations_scratch_bytes(const struct operations *operations) {
     const size_t linear = size_larger(hidden, (size_t)head_shape(shape).qkv_row);
     const size_t ways =
         residual_has_frame(shape->residual, "mudd") ? 2 * (size_t)shape->sublayers + 32 : 0; /* of b */
-    const size_t rows =
-        policy->row_chunks * size_larger(size_larger(widest * (size_t)shape->channels, linear), ways);
+    const size_t gates = shape->value_embeds ? (size_t)head_shape(shape).kv_heads * VALUE_EMBED_CHANNELS : 0;
+    const size_t norms = widest * (size_t)shape->channels + (depth_is_gated(shape) ? policy->depth_vector : 0);
+    const size_t rows = policy->row_chunks * size_larger(size_larger(norms, gates), size_larger(linear, ways));
     const size_t theta = policy->map_chunks * operations->theta;
     const size_t logits = shape->head_bias ? HEAD_BIAS_CHUNKS * (size_t)shape->vocabulary : 0;
     return size_larger(size_larger(size_larger(rows, theta), frame_scratch(operations)),
@@ -70,11 +71,17 @@ static bool has_projections(const struct operations *operations) {
 
 /* Whether H_pre is known before the streams that it weighs. */
 static bool reads_early(const struct operations *operations) {
-    return operations->shape.read_delay || residual_is_fixed(operations->shape.residual);
+    const struct operation_shape *shape = &operations->shape;
+    return shape->read_delay || residual_is_fixed(shape->residual) ||
+           (shape->settings.is_static && !shape->residual->has_fractions);
 }
 
 static bool reads_early_unfused(const struct operations *operations) {
     return reads_early(operations) && !frame_is_fused(operations);
+}
+
+static bool has_lambdas(const struct operations *operations) {
+    return operations->shape.x0_lambdas;
 }
 
 static bool has_collapse(const struct operations *operations) {
@@ -86,7 +93,11 @@ static bool has_channel_gates(const struct operations *operations) {
 }
 
 static bool reads_depth(const struct operations *operations) {
-    return residual_has_frame(operations->shape.residual, "attnres");
+    return residual_reads_depth(operations->shape.residual);
+}
+
+static bool has_laurel(const struct operations *operations) {
+    return residual_has_frame(operations->shape.residual, "laurel");
 }
 
 static bool mixes_layers(const struct operations *operations) {
@@ -107,6 +118,10 @@ static bool has_head_bias(const struct operations *operations) {
 
 static bool changes_heads(const struct operations *operations) {
     return head_rows_change(&operations->shape);
+}
+
+static bool has_value_embeds(const struct operations *operations) {
+    return operations->shape.value_embeds;
 }
 
 static bool uses_muon(const struct operations *operations) {
@@ -130,21 +145,29 @@ enum constant {
     BLOCK_ROWS_PROJECTED,
     CAPPED,
     CHANNELS,
+    COPIES,
+    DEPTH_HEADS,
     DOWN_KEY,
     DOWN_QUERY,
     EMBED_NORM,
     EMULATED,
+    FIXED,
+    FRACTIONS,
     GAINED,
+    GATED,
     GROUP_ROWS,
     HEADS,
     HEAD_GAINS,
     HEAD_SIZE,
+    INPUTS,
+    KEEPS_STREAM,
     KEYS,
     KEYS_BACKWARD,
     KEY_VEC,
     KV_HEADS,
     LANES_LOSS,
     LANES_MAP,
+    LAUREL_RANK,
     LENGTH,
     MAP_LOCAL,
     MASTER,
@@ -153,6 +176,7 @@ enum constant {
     NORM_SUM,
     PLAIN,
     POSITIONS,
+    PREPOST,
     PROJECTED,
     PROJECTIONS,
     QUERIES,
@@ -165,10 +189,12 @@ enum constant {
     VEC,
     VEC_ANY,
     VEC_ARENA,
+    VEC_DEPTH,
     VEC_HALF_HEAD,
     VEC_HEAD,
     VEC_LINEAR,
     VOCABULARY,
+    WEIGHTS,
     WIDE,
     Y_ROW,
     /* floats from here on, as print_constants relies on */ ATTN_SCALE,
@@ -179,13 +205,13 @@ enum constant {
     SOFTCAP,
     /* what the file of the residual variant reads */ VARIANT
 };
-#define MIX_CONSTANTS  VEC, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, BIAS, NORM_EPSILON, ACT
+#define MIX_CONSTANTS  VEC, STREAMS, CHANNELS, FRACTIONS, PLAIN, RMS_GROUPS, BIAS, NORM_EPSILON, ACT
 #define HEAD_CONSTANTS VEC_HEAD, KEY_VEC, HEADS, KV_HEADS, HEAD_SIZE, ATTN_SCALE, ACT
 
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 static const struct program {
     const char *file;            /* of cl/ */
-    enum constant constants[16]; /* the last one END */
+    enum constant constants[17]; /* the last one END */
     const char *options;         /* build constants whose values are always these; NULL: none */
     enum registers registers;    /* work-items of some kernels need many */
     bool (*needed)(const struct operations *operations); /* NULL: by all models */
@@ -196,7 +222,7 @@ static const struct program {
     } kernels[11];
 } programs[] = {
     {.file = "embedding.cl",
-     .constants = {VEC, STREAMS, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, MASTER, ACT},
+     .constants = {VEC, COPIES, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, MASTER, ACT},
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.file = "embedding_norm.cl",
@@ -206,7 +232,7 @@ static const struct program {
     {.file = "stream_mix.cl",
      .constants = {MIX_CONSTANTS},
      .kernels = {KERNEL(width_mix_forward), KERNEL(width_mix_backward), KERNEL(depth_mix_forward),
-                 KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_gram)}},
+                 KERNEL(depth_mix_backward), KERNEL(stream_backward), KERNEL(stream_squares), KERNEL(stream_gram)}},
     {.file = "mix_between.cl",
      .constants = {MIX_CONSTANTS},
      .needed = reads_early,
@@ -215,16 +241,25 @@ static const struct program {
      .constants = {MIX_CONSTANTS},
      .needed = reads_early_unfused,
      .kernels = {KERNEL(mix_backward)}},
+    {.file = "lambdas.cl",
+     .constants = {VEC, STREAMS, CHANNELS, FRACTIONS, ACT},
+     .needed = has_lambdas,
+     .kernels = {KERNEL(lambdas_forward), KERNEL(lambdas_backward)}},
     {.file = "head.cl",
-     .constants = {VEC, STREAMS, CHANNELS, BIAS, NORM_SUM, NORM_EPSILON, ACT},
+     .constants = {VEC, COPIES, CHANNELS, BIAS, NORM_SUM, NORM_EPSILON, ACT},
      .kernels = {KERNEL(final_norm_forward), KERNEL(final_norm_backward)}},
     {.file = "depth_read.cl",
-     .constants = {VEC, CHANNELS, BIAS, GAINED, NORM_EPSILON, ACT},
+     .constants = {VEC_DEPTH, CHANNELS, DEPTH_HEADS, KEEPS_STREAM, GATED, BIAS, GAINED, NORM_EPSILON, ACT},
      .registers = REGISTERS_MANY,
      .needed = reads_depth,
-     .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward)}},
+     .kernels = {KERNEL(depth_read_forward), KERNEL(depth_read_backward), KERNEL(depth_leave_forward),
+                 KERNEL(depth_leave_backward)}},
+    {.file = "laurel.cl",
+     .constants = {VEC, CHANNELS, WEIGHTS, LAUREL_RANK, ACT},
+     .needed = has_laurel,
+     .kernels = {KERNEL(laurel_low), KERNEL(laurel_forward), KERNEL(laurel_backward)}},
     {.file = "ways.cl",
-     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
+     .constants = {VEC, CHANNELS, FIXED, PREPOST, NORM_EPSILON, ACT},
      .options = " -DWAYS=4",
      .registers = REGISTERS_MANY,
      .needed = mixes_layers,
@@ -232,7 +267,7 @@ static const struct program {
                  KERNEL(ways_hidden_forward), KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward),
                  KERNEL(ways_mix_backward)}},
     {.file = "ways.cl",
-     .constants = {VEC, CHANNELS, NORM_EPSILON, ACT},
+     .constants = {VEC, CHANNELS, FIXED, PREPOST, NORM_EPSILON, ACT},
      .options = " -DWAYS=1",
      .registers = REGISTERS_MANY,
      .needed = mixes_layers,
@@ -265,7 +300,7 @@ static const struct program {
      .needed = has_head_bias,
      .kernels = {KERNEL(head_bias_forward), KERNEL(head_bias_backward)}},
     {.file = "hc_map.cl", /* always fp32 */
-     .constants = {LANES_MAP, STREAMS, CHANNELS, PLAIN, RMS_GROUPS, VARIANT},
+     .constants = {LANES_MAP, STREAMS, CHANNELS, FRACTIONS, PLAIN, RMS_GROUPS, VARIANT},
      .options = " -DVEC=1 -DMAP_LOCAL=0",
      .registers = REGISTERS_MANY,
      .needed = has_map,
@@ -298,6 +333,10 @@ static const struct program {
      .constants = {VEC_HALF_HEAD, HEADS, KV_HEADS, HEAD_SIZE, NORMED, HEAD_GAINS, NORM_EPSILON, ACT},
      .needed = changes_heads,
      .kernels = {KERNEL(head_rows_forward), KERNEL(head_rows_backward), KERNEL(head_gains_backward)}},
+    {.file = "value_embeds.cl",
+     .constants = {VEC_HEAD, HEADS, KV_HEADS, HEAD_SIZE, CHANNELS, INPUTS, MASTER, ACT},
+     .needed = has_value_embeds,
+     .kernels = {KERNEL(value_embed_forward), KERNEL(value_embed_backward), KERNEL(value_embed_backward_table)}},
     {.file = "attention_step.cl",
      .constants = {HEAD_CONSTANTS},
      .kernels = {KERNEL(attention_fill), KERNEL(attention_step)}},
@@ -348,24 +387,26 @@ static struct kernel *kernel_of(const struct operations *operations, const struc
  * theta. */
 static void print_variant(FILE *file, const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
+    struct residual_settings dynamic = shape->settings;
     int64_t offset = 0;
-    fprintf(file, " -DPROJECTIONS=%zu -DTHETA=%zu -DHC_EPS=%.9ef -DRMS_EPSILON=%.9ef -DH_TRANSPOSED=%d",
-            operations->columns, operations->theta, shape->hc_eps, shape->hc_norm_eps, shape->h_res_transposed);
+    dynamic.is_static = false;
+    fprintf(file, " -DPROJECTIONS=%zu -DTHETA=%zu -DHC_EPS=%.9ef -DRMS_EPSILON=%.9ef -DH_TRANSPOSED=%d -DSTATIC=%d",
+            operations->z_row / operations->norm_groups, operations->theta, shape->hc_eps, shape->hc_norm_eps,
+            shape->h_res_transposed, shape->settings.is_static);
     residual_settings_define(shape->residual, &shape->settings, file);
     if (shape->residual->uses_depth) {
         fprintf(file, " -DSUBLAYERS=%" PRId64, shape->sublayers);
     }
     for (const struct residual_leaf *leaf = shape->residual->leaves; leaf && leaf->name; leaf++) {
         const bool exists = residual_leaf_exists(shape->residual, leaf, &shape->settings);
-        const int64_t elements =
-            exists && residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
-        if (elements > 0) {
-            fprintf(file, " -DP_%s=%" PRId64, leaf->name, offset);
-            if (shape->freeze_alpha_res && strcmp(leaf->name, "alpha_res") == 0) {
+        const int64_t elements = residual_leaf_is_small(leaf) ? residual_leaf_elements(leaf, shape->streams, 0) : 0;
+        if (elements > 0 && residual_leaf_exists(shape->residual, leaf, &dynamic)) {
+            fprintf(file, " -DP_%s=%" PRId64, leaf->name, exists ? offset : 0);
+            if (shape->freeze_alpha_res && exists && strcmp(leaf->name, "alpha_res") == 0) {
                 fputs(" -DFREEZE_ALPHA_RES", file);
             }
         }
-        offset += elements;
+        offset += exists ? elements : 0;
     }
 }
 
@@ -391,21 +432,29 @@ static char *print_constants(const struct operations *operations, const struct p
         [BLOCK_ROWS_PROJECTED] = {"BLOCK_ROWS", (int64_t)policy->projection_rows},
         [CAPPED] = {"CAPPED", shape->softcap > 0.0 ? 1 + shape->softcap_kind : 0},
         [CHANNELS] = {"CHANNELS", shape->channels},
+        [COPIES] = {"STREAMS", stream_copies(shape)},
+        [DEPTH_HEADS] = {"DEPTH_HEADS", depth_heads(shape)},
         [DOWN_KEY] = {"DOWN", tiles[1].down},
         [DOWN_QUERY] = {"DOWN", tiles[0].down},
         [EMBED_NORM] = {"EMBED_NORM", shape->embed_norm},
         [EMULATED] = {"EMULATED", operations->emulates_bf16},
+        [FIXED] = {"FIXED", ways_are_fixed(shape)},
+        [FRACTIONS] = {"FRACTIONS", shape->residual->has_fractions},
         [GAINED] = {"GAINED", !shape->gainless},
+        [GATED] = {"GATED", depth_is_gated(shape)},
         [GROUP_ROWS] = {"GROUP_ROWS", (int64_t)policy->frame_rows},
         [HEADS] = {"HEADS", heads.heads},
         [HEAD_GAINS] = {"HEAD_GAINS", shape->qk_norm == QK_NORM_GAINED},
         [HEAD_SIZE] = {"HEAD_SIZE", heads.size},
+        [INPUTS] = {"INPUTS", VALUE_EMBED_CHANNELS},
+        [KEEPS_STREAM] = {"KEEPS_STREAM", residual_has_frame(shape->residual, "dar")},
         [KEYS] = {"KEYS", policy->attention_keys},
         [KEYS_BACKWARD] = {"KEYS_BACKWARD", policy->attention_keys_backward},
         [KEY_VEC] = {"KEY_VEC", policy->attention_key_vector},
         [KV_HEADS] = {"KV_HEADS", heads.kv_heads},
         [LANES_LOSS] = {"LANES", (int64_t)policy->loss_lanes},
         [LANES_MAP] = {"LANES", (int64_t)policy->map_lanes},
+        [LAUREL_RANK] = {"LAUREL_RANK", laurel_rank(shape)},
         [LENGTH] = {"LENGTH", (int64_t)norm_length(operations)},
         [MAP_LOCAL] = {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
         [MASTER] = {"MASTER", shape->master},
@@ -414,6 +463,7 @@ static char *print_constants(const struct operations *operations, const struct p
         [NORM_SUM] = {"NORM_SUM", shape->norm_sum},
         [PLAIN] = {"PLAIN", !residual_has_matrices(shape->residual)},
         [POSITIONS] = {"POSITIONS", shape->position == POSITION_LEARNED},
+        [PREPOST] = {"PREPOST", ways_are_normed(shape)},
         [PROJECTED] = {"PROJECTED", !shape->fixed_top},
         [PROJECTIONS] = {"PROJECTIONS", (int64_t)operations->columns},
         [QUERIES] = {"QUERIES", policy->attention_queries[attention_is(operations, "cpu_bf16")]},
@@ -426,10 +476,12 @@ static char *print_constants(const struct operations *operations, const struct p
         [VEC] = {"VEC", policy->vector},
         [VEC_ANY] = {"VEC", policy->any_vector},
         [VEC_ARENA] = {"VEC", policy->arena_vector},
+        [VEC_DEPTH] = {"VEC", policy->depth_vector},
         [VEC_HALF_HEAD] = {"VEC", policy->half_head_vector},
         [VEC_HEAD] = {"VEC", policy->head_vector},
         [VEC_LINEAR] = {"VEC", policy->linear_vector},
         [VOCABULARY] = {"VOCABULARY", shape->vocabulary},
+        [WEIGHTS] = {"WEIGHTS", laurel_has_weights(shape)},
         [WIDE] = {"WIDE", (int64_t)policy->projection_vectors},
         [Y_ROW] = {"Y_ROW", (int64_t)gate_rows(shape).y},
         [ATTN_SCALE] = {"ATTN_SCALE", .real = shape->attn_scale},
@@ -474,7 +526,8 @@ struct row_text {
 static void describe_row(const struct operations *operations, const struct program *row, struct row_text *text) {
     const struct operation_shape *shape = &operations->shape;
     *text = (struct row_text){.files = {row->file}, .constants = print_constants(operations, row)};
-    snprintf(text->chosen[0], sizeof *text->chosen, "hc_%s.cl", shape->residual->name);
+    snprintf(text->chosen[0], sizeof *text->chosen, "hc_%s.cl",
+             residual_map(shape->residual, &shape->settings)->name);
     snprintf(text->chosen[1], sizeof *text->chosen, "norm_%s.cl", norms[shape->norm].file);
     snprintf(text->chosen[2], sizeof *text->chosen, "position_%s.cl", positions[shape->position]);
     snprintf(text->chosen[3], sizeof *text->chosen, "activation_%s.cl", shape_activation(shape));
@@ -567,8 +620,10 @@ void operations_describe(struct compute *compute, const struct operation_shape *
         .matrices = sizes.matrices,
         .theta = sizes.theta,
         .norm_groups = sizes.norm_groups,
-        .h_row = (size_t)(shape->streams * (shape->streams + 2)),
+        .z_row = sizes.norm_groups * sizes.z_columns,
+        .pre = (size_t)(shape->streams * (shape->residual->has_fractions ? shape->streams : 1)),
     };
+    operations->h_row = operations->pre + (size_t)(shape->streams * (shape->streams + 1));
     attention_next(operations);
 }
 

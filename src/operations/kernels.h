@@ -12,13 +12,15 @@ struct operation_kernels {
     struct kernel projections_pack, projections_unpack, projections_multiply, projections_gradient;
     struct kernel hc_map_forward, hc_map_backward;
     struct kernel width_mix_forward, width_mix_backward, depth_mix_forward, depth_mix_backward, stream_backward;
-    struct kernel stream_gram, mix_between, mix_backward;
-    struct kernel depth_read_forward, depth_read_backward;
+    struct kernel lambdas_forward, lambdas_backward, stream_squares, stream_gram, mix_between, mix_backward;
+    struct kernel laurel_low, laurel_forward, laurel_backward;
+    struct kernel depth_read_forward, depth_read_backward, depth_leave_forward, depth_leave_backward;
     struct kernel ways_pack, ways_state_forward, ways_state_backward, ways_hidden_forward, ways_hidden_backward;
     struct kernel ways_bias_forward, ways_mix_forward, ways_mix_backward, way_mix_forward, way_mix_backward;
     struct kernel frame_enter, frame_between, frame_output_gradient, frame_backward;
     struct kernel attention_transpose, attention_forward, attention_backward_queries, attention_backward_keys;
     struct kernel attention_fill, attention_step;
+    struct kernel value_embed_forward, value_embed_backward, value_embed_backward_table;
     struct kernel head_rows_forward, head_rows_backward, head_gains_backward;
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
@@ -110,11 +112,11 @@ static inline size_t norm_partials(const struct operations *operations) {
     return (has_norm_bias(operations) ? 2 : 1) * (size_t)operations->shape.channels;
 }
 
-/* Elements of what the kernels of hyper-connections read and write: of all streams, of one of them, of squares, z
- * and H of so many tokens; and of theta and the packed projections of a sublayer, and of a row of channels. H is
- * not read with plain residuals. */
+/* Elements of what the kernels of hyper-connections read and write: of all streams, of a branch's input, of
+ * squares, z, H_pre and H of so many tokens; and of theta and the packed projections of a sublayer, and of a row of
+ * channels. H is not read with plain residuals. */
 struct stream_sizes {
-    size_t streams, channels, squares, z, h, theta, packed, width;
+    size_t streams, channels, squares, z, pre, h, theta, packed, width;
 };
 struct stream_sizes stream_sizes(const struct operations *operations, size_t tokens);
 

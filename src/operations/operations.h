@@ -53,7 +53,9 @@ struct operations {
     size_t matrices;    /* projection matrices of a sublayer */
     size_t theta;       /* small parameters of a sublayer */
     size_t norm_groups; /* normalised rows per token: 1, or S if each stream has its own RMSNorm */
-    size_t h_row;       /* floats of H_pre [S], H_post [S], H_res [S, S] per token: S (S + 2) */
+    size_t z_row;       /* numbers of z per token; of a static map of all tokens together, zeros */
+    size_t pre;         /* floats of H_pre per token: S, or of fractions S S */
+    size_t h_row;       /* floats of H_pre, H_post [S], H_res [S, S] per token */
     const struct stream_mix *pending_leave; /* the mix that frame_leave stored for frame_enter; NULL: none */
     struct buffer partials;                 /* [chunks, widest row of partial sums] */
     struct operation_kernels *kernels;
@@ -92,6 +94,9 @@ size_t operations_padded(const struct operations *operations, int64_t sequence);
 
 /* operations_padded where attention's algorithm reads transposed keys (`transposes` in attention.c); else 0. */
 size_t operations_transposed(const struct operations *operations, int64_t sequence);
+
+/* Streams of equal channels that the embedding makes and the top reads: S; of fractions 1. */
+int64_t stream_copies(const struct operation_shape *shape);
 
 /* A row that the projections' norm runs over: S C / norm_groups. */
 size_t norm_length(const struct operations *operations);
@@ -160,8 +165,8 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
                       struct projection_leaf *leaves);
 
 /* packed, for each sublayer [columns, row], of the activations' type: the transposed projection matrices one after
- * the other, times the RMSNorm's gain unless shape.gainless. row = S C / norm_groups. Packs all sublayers, once per
- * forward pass: the table has the leaves of all of them, and its `first` is not read. */
+ * the other, times the RMSNorm's gain unless shape.gainless. row = S C / norm_groups. Packs the sublayers of the
+ * table, once per forward pass. */
 void projections_pack(struct operations *operations, const struct buffer *weights, struct projection_table table,
                       const struct buffer *packed);
 
@@ -195,7 +200,8 @@ struct stream_mix {
     struct span theta;               /* small parameters, contiguous */
     const struct buffer *streams;    /* [N, S, C] */
     const struct buffer *squares;    /* [N, S] of the streams */
-    const struct buffer *z;          /* [N, norm_groups, columns]: projections, raw until the map normalises them */
+    const struct buffer *z;          /* [N, norm_groups, columns]: projections, raw until the map normalises them;
+                                        of a static map zeros, z_row of them */
     const struct buffer *h;          /* [N, h_row] of the map: pre | post | res */
     const struct buffer *read;       /* [N, h_row] whose pre weighs the streams in the width mix; NULL: h */
     struct layer_norm norm;          /* of the branch */
@@ -302,11 +308,56 @@ struct frame_gradients {
 void frame_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
                     const struct frame_gradients *gradients, bool accumulate);
 
+/* squares [N, S] of streams that no mix has written */
+void stream_squares(struct operations *operations, size_t tokens, const struct buffer *streams,
+                    const struct buffer *squares);
+
+/* What a layer begins with: mixed [N, S, C] = lambdas[0] streams + lambdas[1] first, which are like it, and squares
+ * [N, S]; mixed may be the streams. */
+void lambdas_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                     const struct buffer *first, struct span lambdas, const struct buffer *mixed,
+                     const struct buffer *squares);
+
+/* What lambdas_backward writes: d_streams of mixed in, of the streams out; d_first is added to, and if the streams
+ * are `first` themselves it gets all of their gradient. */
+struct lambda_gradients {
+    const struct buffer *d_streams, *d_first; /* [N, S, C] */
+    struct span lambdas;
+};
+void lambdas_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                      const struct buffer *first, struct span lambdas, const struct lambda_gradients *gradients,
+                      bool accumulate);
+
 /* gram [N, S, S] = <x_i, x_j> */
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
                  const struct buffer *gram);
 
-/* ---- attention over depth: branches read earlier states of the residual stream (attnres) */
+/* ---- weights of branch and stream, and a product of low rank (laurel); cl/laurel.cl has the formulas */
+
+/* Spans of what the shape lacks are not read. */
+struct laurel_values {
+    const struct buffer *streams; /* [N, C] */
+    const struct buffer *low;     /* [N, rank] = streams w_down */
+    const struct buffer *output;  /* [N, C] of the branch */
+    struct span mix;              /* b_mix [2] */
+    struct span down, up;         /* w_down [C, rank] and w_up [rank, C], of the activations' type */
+};
+
+/* Computes low, of so few tokens that a GEMM would be slow, and with the same bits whatever their number. */
+void laurel_low(struct operations *operations, size_t tokens, const struct laurel_values *values);
+
+/* mixed [N, C], which may be the streams, and squares [N] of it. */
+void laurel_forward(struct operations *operations, size_t tokens, const struct laurel_values *values,
+                    const struct buffer *mixed, const struct buffer *squares);
+
+/* d_streams [N, C], of mixed in, becomes that of streams but for what comes through the product, whose own gradient
+ * it is; d_output [N, C]; and the gradient of b_mix. */
+void laurel_backward(struct operations *operations, size_t tokens, const struct laurel_values *values,
+                     const struct buffer *d_streams, const struct buffer *d_output, struct span d_mix,
+                     bool accumulate);
+
+/* ---- attention over depth: branches read earlier states of the residual stream (attnres), or add what they read
+ * of them to the stream (dar) */
 
 /* What the input of one branch is read from, and what the forward pass keeps of it. State s < count is in slot
  * min(s apart, newest) of `states`. */
@@ -314,14 +365,16 @@ struct depth_read {
     const struct buffer *states; /* [slots, N, C] */
     int64_t count, apart, newest;
     const struct buffer
-        *output;        /* [N, C] of the branch before, which becomes the newest state; NULL: it is there */
-    int64_t before;     /* slot of the state that the output is added to; -1: none */
-    struct span leaves; /* the gain [C] of the scores' RMSNorm unless shape.gainless, then the query [C] */
+        *output;    /* [N, C] of the branch before, which becomes the newest state; NULL: it is there */
+    int64_t before; /* slot of the state that the output is added to; -1: none */
+    const struct buffer *stream; /* dar: [N, C] that goes on beside the states; else NULL */
+    struct span
+        leaves; /* the gain [C] of the scores' RMSNorm unless shape.gainless, then the query [C], and dar's gate */
     struct layer_norm norm;
     const struct buffer *scales;     /* [slots, N] 1 / rms of states; the forward pass adds that of the newest */
-    const struct buffer *weights;    /* [N, count]: the softmax */
+    const struct buffer *weights;    /* [N, heads, count]: the softmax of each head */
     const struct buffer *mixed;      /* [N, C] the sum of states with these weights */
-    const struct buffer *normed;     /* [N, C] layer norm of it */
+    const struct buffer *normed;     /* [N, C] layer norm of it, or of the stream + gate times it */
     const struct buffer *statistics; /* [N, 2] of the layer norm */
 };
 
@@ -330,6 +383,7 @@ struct depth_read_gradients {
     const struct buffer *d_states; /* [count, N, C], added to with `adds`; else written */
     bool adds;
     const struct buffer *d_output; /* [N, C] of the branch before; NULL: the newest state is not made of one */
+    const struct buffer *d_stream; /* dar: [N, C] of the stream, added to */
     struct layer_norm norm;
     struct span leaves;
 };
@@ -342,6 +396,15 @@ void depth_read_forward(struct operations *operations, size_t tokens, const stru
 void depth_read_backward(struct operations *operations, size_t tokens, const struct depth_read *read,
                          const struct buffer *d_normed, const struct depth_read_gradients *gradients,
                          bool accumulate);
+
+/* Behind a branch of dar: next [N, C] = stream + output, which may be the stream, and the state in this slot =
+ * output, or with `adds` is added to. Backward: d_output [N, C] = d_stream + the gradient of that state; it may be
+ * d_stream. */
+void depth_leave_forward(struct operations *operations, size_t tokens, const struct buffer *stream,
+                         const struct buffer *output, int64_t slot, bool adds, const struct buffer *next,
+                         const struct buffer *states);
+void depth_leave_backward(struct operations *operations, size_t tokens, const struct buffer *d_stream,
+                          const struct buffer *d_states, int64_t slot, const struct buffer *d_output);
 
 /* ---- branches */
 
@@ -382,6 +445,37 @@ void head_rows_forward(struct operations *operations, struct token_shape tokens,
  * position 0. */
 void head_rows_backward(struct operations *operations, struct token_shape tokens, const struct head_rows *rows,
                         const struct buffer *d_qkv, struct head_gains gradients, bool accumulate);
+
+/* ---- embeddings of values */
+
+/* The table [vocab_size, K D], of the type of embeddings, and the matrix [K, VALUE_EMBED_CHANNELS] of the gates, or
+ * their gradients; a table without a buffer has none. */
+struct value_embed {
+    struct span table, gate;
+};
+
+/* What the forward pass reads, and keeps for the backward pass. */
+struct value_embed_values {
+    const struct buffer *ids;   /* [N] int, the tokens */
+    const struct buffer *y;     /* [N, C] what values are made of */
+    const struct buffer *gates; /* [N, K] float, in (0, 3) */
+};
+
+/* Adds to the values in qkv [N, (H + 2 K) D]. */
+void value_embed_forward(struct operations *operations, size_t tokens, struct value_embed weights,
+                         const struct value_embed_values *values, const struct buffer *qkv);
+
+/* What value_embed_backward reads and writes. */
+struct value_embed_gradients {
+    const struct buffer *d_qkv;   /* [N, (H + 2 K) D], read */
+    const struct buffer *d_y;     /* [N, C], added to */
+    const struct buffer *d_gates; /* [N, K] float, scratch */
+    struct token_groups groups;
+    struct value_embed weights; /* the table's are added to whatever `accumulate` is, as those of wte */
+};
+void value_embed_backward(struct operations *operations, size_t tokens, struct value_embed weights,
+                          const struct value_embed_values *values, const struct value_embed_gradients *gradients,
+                          bool accumulate);
 
 /* What attention reads and writes in its forward pass. */
 struct attention_values {

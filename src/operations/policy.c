@@ -2,6 +2,7 @@
 #include "runtime/system/array.h"
 #include "runtime/system/message.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- the fused frame */
 
@@ -34,9 +35,9 @@ static size_t frame_local_bytes(const struct compute *compute, const struct oper
 static size_t frame_rows(const struct compute *compute, const struct operation_shape *shape,
                          struct residual_sizes sizes) {
     const size_t lanes = compute->lanes, width = (size_t)(shape->streams * shape->channels);
-    if (!residual_has_matrices(shape->residual) || lanes == 1 || shape->streams > FRAME_STREAMS ||
-        width > FRAME_REGISTERS * lanes || sizes.columns * sizes.norm_groups > FRAME_COLUMNS ||
-        sizes.theta > FRAME_THETA) {
+    if (!residual_has_matrices(shape->residual) || shape->residual->has_fractions || shape->settings.is_static ||
+        lanes == 1 || shape->streams > FRAME_STREAMS || width > FRAME_REGISTERS * lanes ||
+        sizes.columns * sizes.norm_groups > FRAME_COLUMNS || sizes.theta > FRAME_THETA) {
         return 0;
     }
     return size_smaller(size_smaller(FRAME_ITEMS, compute->device.max_work_group) / lanes,
@@ -66,6 +67,37 @@ struct head_shape head_shape(const struct operation_shape *shape) {
     return (struct head_shape){heads, kv_heads, size, heads * size, kv_heads * size, (heads + 2 * kv_heads) * size};
 }
 
+int64_t stream_channels(const struct operation_shape *shape) {
+    return shape->residual->has_fractions ? shape->channels / shape->streams : shape->channels;
+}
+
+int64_t depth_heads(const struct operation_shape *shape) {
+    return residual_reads_depth(shape->residual) ? residual_setting_value(&shape->settings, "attnres_heads").number
+                                                 : 1;
+}
+
+bool depth_is_gated(const struct operation_shape *shape) {
+    return residual_has_frame(shape->residual, "dar") &&
+           residual_setting_value(&shape->settings, "dar_gate").choice == DAR_GATE_ZERO;
+}
+
+int64_t laurel_rank(const struct operation_shape *shape) {
+    const bool has_product = residual_setting_value(&shape->settings, "laurel_form").choice != LAUREL_RW;
+    return has_product ? residual_setting_value(&shape->settings, "laurel_rank").number : 0;
+}
+
+bool laurel_has_weights(const struct operation_shape *shape) {
+    return residual_setting_value(&shape->settings, "laurel_form").choice != LAUREL_LR;
+}
+
+bool ways_are_normed(const struct operation_shape *shape) {
+    return residual_setting_value(&shape->settings, "mudd_norm").choice == MUDD_NORM_PREPOST;
+}
+
+bool ways_are_fixed(const struct operation_shape *shape) {
+    return strcmp(shape->residual->name, "dense") == 0;
+}
+
 double attention_scale(const struct operation_shape *shape) {
     return shape->attn_scale > 0.0 ? shape->attn_scale : 1.0 / sqrt((double)head_shape(shape).size);
 }
@@ -73,7 +105,7 @@ double attention_scale(const struct operation_shape *shape) {
 /* The widest vector that divides rows of channels, and those inside attention and an MLP. */
 static unsigned linear_vector(const struct compute *compute, const struct operation_shape *shape) {
     const struct head_shape heads = head_shape(shape);
-    unsigned vector = vector_of(compute, shape->channels);
+    unsigned vector = vector_of(compute, stream_channels(shape));
     while (heads.y_row % vector != 0 || heads.qkv_row % vector != 0 || shape->hidden % vector != 0) {
         vector /= 2;
     }
@@ -128,12 +160,13 @@ static struct attention_gpu_group gpu_group(const struct compute *compute, int64
 struct policy policy_make(const struct compute *compute, const struct operation_shape *shape) {
     const bool native = compute->device.native_kernels, gpu = compute->device.is_gpu;
     const int64_t head_size = head_shape(shape).size;
-    const unsigned vector = vector_of(compute, shape->channels);
+    const unsigned vector = vector_of(compute, stream_channels(shape));
     const struct residual_sizes sizes = residual_sizes(shape->residual, shape->streams, &shape->settings);
     const size_t lanes = compute->lanes;
-    const size_t norm_length = (size_t)(shape->streams * shape->channels) / sizes.norm_groups;
+    const size_t norm_length = (size_t)(shape->streams * stream_channels(shape)) / sizes.norm_groups;
     return (struct policy){
         .vector = vector,
+        .depth_vector = vector_of(compute, shape->channels / depth_heads(shape)),
         .linear_vector = linear_vector(compute, shape),
         .head_vector = vector_of(compute, head_size),
         .half_head_vector = vector_of(compute, head_size % 2 ? 1 : head_size / 2),
@@ -169,6 +202,7 @@ void policy_print(FILE *file, const struct policy *policy) {
         size_t number;
     } lines[] = {
         {"floats in a vector, of rows of channels", policy->vector},
+        {"floats in a vector, of a head of attention over depth", policy->depth_vector},
         {"floats in a vector, of linear layers", policy->linear_vector},
         {"floats in a vector, of channels of a head", policy->head_vector},
         {"floats in a vector, of half a head", policy->half_head_vector},

@@ -20,6 +20,8 @@ enum activation { ACTIVATION_GELU, ACTIVATION_GELU_TANH };
 enum qk_norm { QK_NORM_NONE, QK_NORM_GAINED, QK_NORM_PLAIN };
 enum softcap_kind { SOFTCAP_TANH, SOFTCAP_RSQRT };
 
+enum { VALUE_EMBED_CHANNELS = 12 }; /* of the values' input, which the gates of value embeddings read */
+
 bool norm_has_bias(int norm);            /* where the model has biases */
 double norm_epsilon(int norm);           /* the usual one */
 bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
@@ -32,11 +34,13 @@ struct operation_shape {
     int64_t hidden;              /* channels inside an MLP, M */
     bool bias, norm_sum, scaled;
     bool embed_norm;                     /* an RMSNorm of the embedding */
+    bool value_embeds;                   /* layers add embeddings of tokens to values of attention */
     bool head_bias;                      /* logits have a bias */
     int qk_norm;                         /* enum qk_norm: an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights of their own */
     bool fixed_top;                      /* these do not depend on the streams */
     bool read_delay;                     /* the width mix takes H_pre of the sublayer before */
+    bool x0_lambdas;                     /* layers begin with weighted sums of their and the first streams */
     bool gainless;                       /* the RMSNorm before the projections of hyper-connections has no gain */
     bool freeze_alpha_res;               /* alpha_res of hyper-connections gets no gradient */
     double hc_eps;                       /* added to H_pre, and in mhc's iterations */
@@ -65,6 +69,23 @@ struct head_shape {
 };
 struct head_shape head_shape(const struct operation_shape *shape);
 
+/* Channels of a stream: C, or of fractions C / S. */
+int64_t stream_channels(const struct operation_shape *shape);
+
+/* Of attention over depth: its heads, and whether a gate is before what dar adds to the stream. */
+int64_t depth_heads(const struct operation_shape *shape);
+bool depth_is_gated(const struct operation_shape *shape);
+
+/* Of laurel: the rank of its product, 0 where there is none, and whether branch and stream have weights. */
+int64_t laurel_rank(const struct operation_shape *shape);
+bool laurel_has_weights(const struct operation_shape *shape);
+
+/* Of mudd and dense (ways.h): whether states are normed, and the mixture of the stream is, too (mudd_norm =
+ * prepost); and whether weights are parameters, which no token changes (dense). There is one mixture then, and no
+ * w_1 and w_2. */
+bool ways_are_normed(const struct operation_shape *shape);
+bool ways_are_fixed(const struct operation_shape *shape);
+
 /* What scores are multiplied by. */
 double attention_scale(const struct operation_shape *shape);
 
@@ -89,6 +110,7 @@ struct attention_gpu_group {
 struct policy {
     /* vectors: floats that a work-item moves at a time */
     unsigned vector;           /* of rows of channels */
+    unsigned depth_vector;     /* of channels of a head of attention over depth */
     unsigned linear_vector;    /* of inputs and outputs of linear layers, which may have other widths */
     unsigned head_vector;      /* of channels of a head */
     unsigned half_head_vector; /* of half of them */

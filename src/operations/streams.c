@@ -4,7 +4,12 @@
 #include "src/operations/kernels.h"
 
 size_t norm_length(const struct operations *operations) {
-    return (size_t)(operations->shape.streams * operations->shape.channels) / operations->norm_groups;
+    const struct operation_shape *shape = &operations->shape;
+    return (size_t)(shape->streams * stream_channels(shape)) / operations->norm_groups;
+}
+
+int64_t stream_copies(const struct operation_shape *shape) {
+    return shape->residual->has_fractions ? 1 : shape->streams;
 }
 
 /* ---- projections */
@@ -18,7 +23,7 @@ void projections_list(const struct operations *operations, const uint64_t *at, u
             continue;
         }
         const uint64_t w_at = *at++, width = (uint64_t)leaf->width(shape->streams);
-        if (width > 0) {
+        if (width > 0 && residual_leaf_exists(shape->residual, leaf, &shape->settings)) {
             *leaves++ = (struct projection_leaf){w_at, gain_at, width, column, packed_at};
             column += width;
         }
@@ -35,7 +40,7 @@ void projections_pack(struct operations *operations, const struct buffer *weight
     const size_t elements = projection_elements(operations, table.count);
     const size_t groups = table.count * groups_for(norm_length(operations), ELEMENT_GROUP);
     RUN_GROUPS(projections_pack, groups * ELEMENT_GROUP, ELEMENT_GROUP, ARG_IN(weights, elements),
-               ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_OUT(packed, elements));
+               ARG_IN(table.leaves, table.count * LEAF_INTEGERS), ARG_I32(table.first), ARG_OUT(packed, elements));
 }
 
 void projections_unpack(struct operations *operations, const struct buffer *weights, struct projection_table table,
@@ -81,10 +86,11 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
     const struct operation_shape *shape = &operations->shape;
     const size_t streams = (size_t)shape->streams, width = (size_t)shape->channels;
     return (struct stream_sizes){
-        .streams = tokens * streams * width,
+        .streams = tokens * streams * (size_t)stream_channels(shape),
         .channels = tokens * width,
         .squares = tokens * streams,
-        .z = tokens * operations->norm_groups * operations->columns,
+        .z = (shape->settings.is_static ? 1 : tokens) * operations->z_row,
+        .pre = tokens * operations->pre,
         .h = residual_has_matrices(shape->residual) ? tokens * operations->h_row : 0,
         .theta = operations->theta,
         .packed = operations->columns * norm_length(operations),
@@ -100,7 +106,8 @@ struct stream_sizes stream_sizes(const struct operations *operations, size_t tok
 void map_forward(struct operations *operations, size_t tokens, const struct stream_mix *mix) {
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_MAP(hc_map_forward, tokens, ARG_SPAN_IN(mix->theta, sizes.theta), ARG_IN(mix->squares, sizes.squares),
-            ARG_U64(tokens), ARG_IN_OUT(mix->z, sizes.z), ARG_OUT(mix->h, sizes.h));
+            ARG_U64(tokens), ARG_MEMORY_(mix->z, 0, sizes.z, 1, !operations->shape.settings.is_static),
+            ARG_OUT(mix->h, sizes.h));
 }
 
 void map_backward(struct operations *operations, size_t tokens, const struct stream_mix *mix,
@@ -112,7 +119,8 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
     const size_t groups = groups_for(chunks.chunks, lanes);
     RUN_MAP(hc_map_backward, chunks.chunks, ARG_SPAN_IN(mix->theta, theta), ARG_IN(mix->squares, sizes.squares),
             ARG_IN(mix->z, sizes.z), ARG_IN(mix->h, sizes.h), ARG_IN(d_h, sizes.h), ARG_U64(tokens),
-            ARG_U64(chunks.per_chunk), ARG_OUT(d_z, sizes.z), ARG_OUT(rms_scale, tokens * operations->norm_groups),
+            ARG_U64(chunks.per_chunk), ARG_OUT(d_z, tokens * operations->z_row),
+            ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
     add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}},
                  accumulate);
@@ -140,7 +148,7 @@ void width_mix_backward(struct operations *operations, size_t tokens, const stru
     RUN_ROWS(width_mix_backward, chunks.chunks, ARG_IN(mix->streams, sizes.streams), ARG_IN(read_of(mix), sizes.h),
              ARG_SPAN_IN(mix->norm.gain, sizes.width), ARG_IN(mix->statistics, 2 * tokens),
              ARG_IN(d_normed, sizes.channels), ARG_U64(tokens), ARG_OUT(d_u, sizes.channels),
-             ARG_OUT(d_h, sizes.h ? sizes.squares : 0),
+             ARG_OUT(d_h, sizes.h ? sizes.pre : 0),
              ARG_OUT(&operations->partials, chunks.chunks * norm_partials(operations)));
     struct partial_target targets[PARTIAL_TARGETS] = {{0}};
     target_norm(operations, gradients, targets);
@@ -159,7 +167,7 @@ void depth_mix_backward(struct operations *operations, size_t tokens, const stru
     const struct stream_sizes sizes = stream_sizes(operations, tokens);
     RUN_ROWS(depth_mix_backward, tokens, ARG_IN(mix->streams, sizes.streams), ARG_IN(mix->h, sizes.h),
              ARG_IN(mix->output, sizes.channels), ARG_IN(d_mixed, sizes.streams), ARG_OUT(d_output, sizes.channels),
-             ARG_OUT(d_h, sizes.h - sizes.squares)); /* all but H_pre's */
+             ARG_OUT(d_h, sizes.h - sizes.pre)); /* all but H_pre's */
 }
 
 void mix_between(struct operations *operations, size_t tokens, const struct stream_mix *from,
@@ -197,6 +205,33 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
     RUN_ROWS(stream_backward, tokens, ARG_IN(mix->streams, plain ? 0 : sizes.streams), ARG_IN(mix->h, sizes.h),
              ARG_IN(d_u, sizes.channels), ARG_IN(rms_scale, plain ? 0 : tokens * operations->norm_groups),
              ARG_IN_OUT(d_streams, sizes.streams));
+}
+
+void stream_squares(struct operations *operations, size_t tokens, const struct buffer *streams,
+                    const struct buffer *squares) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(stream_squares, tokens, ARG_IN(streams, sizes.streams), ARG_OUT(squares, sizes.squares));
+}
+
+void lambdas_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                     const struct buffer *first, struct span lambdas, const struct buffer *mixed,
+                     const struct buffer *squares) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    RUN_ROWS(lambdas_forward, tokens, ARG_IN(streams, sizes.streams), ARG_IN(first, sizes.streams),
+             ARG_SPAN_IN(lambdas, 2), ARG_OUT(mixed, sizes.streams), ARG_OUT(squares, sizes.squares));
+}
+
+void lambdas_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
+                      const struct buffer *first, struct span lambdas, const struct lambda_gradients *gradients,
+                      bool accumulate) {
+    const struct stream_sizes sizes = stream_sizes(operations, tokens);
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    RUN_ROWS(lambdas_backward, chunks.chunks, ARG_IN(streams, sizes.streams), ARG_IN(first, sizes.streams),
+             ARG_SPAN_IN(lambdas, 2), ARG_I32(streams == first), ARG_U64(tokens),
+             ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_IN_OUT(gradients->d_first, sizes.streams),
+             ARG_OUT(&operations->partials, chunks.chunks * 2));
+    add_partials(operations, chunks.chunks, 2, (struct partial_target[PARTIAL_TARGETS]){{0, 2, gradients->lambdas}},
+                 accumulate);
 }
 
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -298,15 +333,53 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
     add_partials(operations, groups, frame_partials(operations), targets, accumulate);
 }
 
+/* ---- weights of branch and stream, and a product of low rank */
+
+/* What both passes read. */
+#define ARG_LAUREL(values)                                                                                         \
+    ARG_IN((values)->streams, size), ARG_IN(low > 0 ? (values)->low : (values)->streams, low),                     \
+        ARG_SPAN_IN((values)->up, up), ARG_SPAN_IN((values)->mix, mix), ARG_IN((values)->output, size)
+
+void laurel_low(struct operations *operations, size_t tokens, const struct laurel_values *values) {
+    const size_t channels = (size_t)operations->shape.channels, rank = (size_t)laurel_rank(&operations->shape);
+    RUN_GROUPS(laurel_low, tokens * rank, ELEMENT_GROUP, ARG_IN(values->streams, tokens * channels),
+               ARG_SPAN_IN(values->down, channels * rank), ARG_U64(tokens * rank),
+               ARG_OUT(values->low, tokens * rank));
+}
+
+void laurel_forward(struct operations *operations, size_t tokens, const struct laurel_values *values,
+                    const struct buffer *mixed, const struct buffer *squares) {
+    const size_t channels = (size_t)operations->shape.channels, rank = (size_t)laurel_rank(&operations->shape);
+    const size_t size = tokens * channels, low = tokens * rank, up = rank * channels;
+    const size_t mix = laurel_has_weights(&operations->shape) ? 2 : 0;
+    RUN_ROWS(laurel_forward, tokens, ARG_LAUREL(values), ARG_OUT(mixed, size), ARG_OUT(squares, tokens));
+}
+
+void laurel_backward(struct operations *operations, size_t tokens, const struct laurel_values *values,
+                     const struct buffer *d_streams, const struct buffer *d_output, struct span d_mix,
+                     bool accumulate) {
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    const size_t channels = (size_t)operations->shape.channels, rank = (size_t)laurel_rank(&operations->shape);
+    const size_t mix = laurel_has_weights(&operations->shape) ? 2 : 0;
+    const size_t size = tokens * channels, low = mix ? tokens * rank : 0, up = mix ? rank * channels : 0;
+    RUN_ROWS(laurel_backward, chunks.chunks, ARG_LAUREL(values), ARG_U64(tokens), ARG_IN_OUT(d_streams, size),
+             ARG_OUT(d_output, size), ARG_OUT(&operations->partials, 2 * chunks.chunks));
+    if (mix > 0) {
+        add_partials(operations, chunks.chunks, 2, (struct partial_target[PARTIAL_TARGETS]){{0, 2, d_mix}},
+                     accumulate);
+    }
+}
+
 /* ---- attention over depth */
 
 /* As in cl/depth_read.cl: `before` where there is no output, and what becomes of the gradients of states. */
 enum { NOTHING_ADDED = -2 };
 enum { ADDS = 1, KEEPS_NEWEST = 2, HAS_OUTPUT = 4 };
 
-/* Elements of the gain, if there is one, and the query. */
+/* Elements of the gain, if there is one, the query and, if there is one, the gate. */
 static size_t leaf_elements(const struct operations *operations) {
-    return (operations->shape.gainless ? 1 : 2) * (size_t)operations->shape.channels;
+    const struct operation_shape *shape = &operations->shape;
+    return (shape->gainless ? 1 : 2) * (size_t)shape->channels + depth_is_gated(shape);
 }
 
 void depth_read_forward(struct operations *operations, size_t tokens, const struct depth_read *read) {
@@ -317,9 +390,11 @@ void depth_read_forward(struct operations *operations, size_t tokens, const stru
     RUN_ROWS(depth_read_forward, tokens, ARG_IN(read->states, (count - adds + (before >= 0)) * size),
              ARG_MEMORY_(read->states, adds ? newest * size : 0, adds ? size : 0, 0, 1), ARG_U64(tokens),
              ARG_I32(count - 1), ARG_I32(read->apart), ARG_I32(newest), ARG_I32(before),
-             ARG_IN(adds ? read->output : read->states, adds ? size : 0), ARG_SPAN_IN(read->leaves, leaves),
-             ARG_U64(read->norm.gain.offset), ARG_U64(read->norm.bias.offset),
-             ARG_MEMORY_(read->scales, newest * tokens, tokens, 0, 1), ARG_OUT(read->weights, count * tokens),
+             ARG_IN(adds ? read->output : read->states, adds ? size : 0),
+             ARG_IN(read->stream ? read->stream : read->states, read->stream ? size : 0),
+             ARG_SPAN_IN(read->leaves, leaves), ARG_U64(read->norm.gain.offset), ARG_U64(read->norm.bias.offset),
+             ARG_MEMORY_(read->scales, newest * tokens, tokens, count > 1, 1),
+             ARG_OUT(read->weights, count * tokens * (size_t)depth_heads(&operations->shape)),
              ARG_OUT(read->mixed, size), ARG_OUT(read->normed, size), ARG_OUT(read->statistics, 2 * tokens));
 }
 
@@ -329,19 +404,42 @@ void depth_read_backward(struct operations *operations, size_t tokens, const str
     const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
     const size_t channels = (size_t)operations->shape.channels, size = tokens * channels;
     const size_t count = (size_t)read->count, leaves = leaf_elements(operations);
+    const size_t gate =
+        depth_is_gated(&operations->shape) ? operations->policy.depth_vector : 0; /* a vector's place */
+    const size_t width = (operations->shape.gainless ? 3 : 4) * channels + gate;
     const bool has_output = gradients->d_output != NULL, keeps = !has_output || read->before >= 0;
     const size_t kept = (count - !keeps) * size;
     const int what = ADDS * gradients->adds | KEEPS_NEWEST * keeps | HAS_OUTPUT * has_output;
+    const struct buffer *d_output = has_output ? gradients->d_output : gradients->d_stream;
     RUN_ROWS(depth_read_backward, chunks.chunks, ARG_IN(read->states, count * size), ARG_U64(tokens),
              ARG_I32(count), ARG_I32(read->apart), ARG_I32(read->newest), ARG_I32(what), ARG_IN(read->mixed, size),
+             ARG_IN(read->stream ? read->stream : read->states, read->stream ? size : 0),
              ARG_IN(read->leaves.buffer, leaves + channels), ARG_U64(read->leaves.offset),
              ARG_U64(read->norm.gain.offset), ARG_IN(read->scales, count * tokens),
-             ARG_IN(read->weights, count * tokens), ARG_IN(read->statistics, 2 * tokens), ARG_IN(d_normed, size),
+             ARG_IN(read->weights, count * tokens * (size_t)depth_heads(&operations->shape)),
+             ARG_IN(read->statistics, 2 * tokens), ARG_IN(d_normed, size),
              ARG_MEMORY_(gradients->d_states, 0, kept, gradients->adds, 1),
-             ARG_OUT(has_output ? gradients->d_output : gradients->d_states, has_output ? size : 0),
+             ARG_MEMORY_(d_output ? d_output : gradients->d_states, 0, d_output ? size : 0, read->stream != NULL,
+                         1),
              ARG_OUT(&operations->partials, chunks.chunks * (norm_partials(operations) + leaves)));
     struct partial_target targets[PARTIAL_TARGETS];
     target_norm(operations, gradients->norm, targets);
     targets[2] = (struct partial_target){2 * channels, leaves, gradients->leaves};
-    add_partials(operations, chunks.chunks, 2 * channels + leaves, targets, accumulate);
+    add_partials(operations, chunks.chunks, width, targets, accumulate);
+}
+
+void depth_leave_forward(struct operations *operations, size_t tokens, const struct buffer *stream,
+                         const struct buffer *output, int64_t slot, bool adds, const struct buffer *next,
+                         const struct buffer *states) {
+    const size_t size = tokens * (size_t)operations->shape.channels, at = (size_t)slot * size;
+    RUN_ELEMENTS(depth_leave_forward, size, operations->policy.depth_vector, ARG_IN(stream, size),
+                 ARG_IN(output, size), ARG_U64(size), ARG_U64(at), ARG_I32(adds), ARG_OUT(next, size),
+                 ARG_MEMORY_(states, at, size, adds, 1));
+}
+
+void depth_leave_backward(struct operations *operations, size_t tokens, const struct buffer *d_stream,
+                          const struct buffer *d_states, int64_t slot, const struct buffer *d_output) {
+    const size_t size = tokens * (size_t)operations->shape.channels, at = (size_t)slot * size;
+    RUN_ELEMENTS(depth_leave_backward, size, operations->policy.depth_vector, ARG_IN(d_stream, size),
+                 ARG_MEMORY_(d_states, at, size, 1, 0), ARG_U64(size), ARG_U64(at), ARG_OUT(d_output, size));
 }

@@ -13,15 +13,18 @@ static size_t padded(size_t elements) {
 
 struct way_sizes way_sizes(const struct operation_shape *shape, int64_t layer) {
     const bool last = layer + 1 == shape->sublayers / 2;
-    const size_t unit = (size_t)shape->settings.values[residual_setting_find("mudd_round")].number;
-    struct way_sizes sizes = {.ways = last ? 1 : MOST_WAYS, .states = (size_t)layer + 2};
+    const size_t unit = (size_t)residual_setting_value(&shape->settings, "mudd_round").number;
+    struct way_sizes sizes = {.ways = last || ways_are_fixed(shape) ? 1 : MOST_WAYS, .states = (size_t)layer + 2};
     sizes.weights = sizes.ways * sizes.states;
+    sizes.weights_row = padded(sizes.weights);
+    if (ways_are_fixed(shape)) {
+        return sizes;
+    }
     sizes.hidden = sizes.weights * (last ? LAST_HIDDEN : 1);
     if (unit > 0) { /* the next multiple, never the same */
         sizes.hidden = (sizes.hidden / unit + 1) * unit;
     }
     sizes.hidden_row = padded(sizes.hidden);
-    sizes.weights_row = padded(sizes.weights);
     return sizes;
 }
 
@@ -55,18 +58,42 @@ static size_t newest_at(const struct operations *operations, size_t tokens, cons
 void ways_state_forward(struct operations *operations, size_t tokens, const struct way_values *values,
                         const struct buffer *x, const struct buffer *output) {
     const size_t size = state_elements(operations, tokens);
+    const size_t normed = ways_are_normed(&operations->shape) ? size : 0;
     const struct span newest = {values->states, newest_at(operations, tokens, values)};
-    RUN_ROWS(ways_state_forward, tokens, ARG_IN(x, size), ARG_IN(output, size), ARG_SPAN_OUT(newest, size),
+    RUN_ROWS(ways_state_forward, tokens, ARG_IN(x, size), ARG_IN(output ? output : x, output ? size : 0),
+             ARG_I32(output != NULL), ARG_SPAN_IN(values->gains, normed ? (size_t)operations->shape.channels : 0),
+             ARG_OUT(normed ? values->newest : x, normed), ARG_SPAN_OUT(newest, size),
              ARG_OUT(values->scales, tokens));
 }
 
+/* The sums over chunks of the gradient of gains [C]. */
+static void add_gain_partials(struct operations *operations, size_t chunks, struct span gradients,
+                              bool accumulate) {
+    const size_t channels = (size_t)operations->shape.channels;
+    add_partials(operations, chunks, channels, (struct partial_target[PARTIAL_TARGETS]){{0, channels, gradients}},
+                 accumulate);
+}
+
 void ways_state_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                         const struct buffer *d_states, const struct buffer *d_through, const struct buffer *along,
-                         const struct buffer *d) {
+                         const struct way_gradients *gradients, bool accumulate) {
     const size_t size = state_elements(operations, tokens), at = newest_at(operations, tokens, values);
-    RUN_ELEMENTS(ways_state_backward, size, operations->policy.vector, ARG_MEMORY_(values->states, at, size, 1, 0),
-                 ARG_MEMORY_(d_states, at, size, 1, 0), ARG_U64(at), ARG_IN(d_through, size), ARG_IN(along, tokens),
-                 ARG_U64(size), ARG_OUT(d, size));
+    const struct buffer *through = gradients->d_through;
+    if (!ways_are_normed(&operations->shape)) {
+        RUN_ELEMENTS(ways_state_backward, size, operations->policy.vector,
+                     ARG_MEMORY_(values->states, at, size, 1, 0), ARG_MEMORY_(gradients->d_states, at, size, 1, 0),
+                     ARG_U64(at), ARG_IN(through, size), ARG_IN(gradients->along, tokens), ARG_U64(size),
+                     ARG_OUT(gradients->d, size));
+        return;
+    }
+    const struct chunking chunks = chunk_rows(tokens, operations->policy.row_chunks);
+    const size_t channels = (size_t)operations->shape.channels;
+    RUN_ROWS(ways_state_backward, chunks.chunks, ARG_IN(values->newest, size), ARG_SPAN_IN(values->gains, channels),
+             ARG_IN(values->scales, tokens), ARG_MEMORY_(gradients->d_states, at, size, 1, 0), ARG_U64(at),
+             ARG_IN(through ? through : values->newest, through ? size : 0),
+             ARG_IN(through ? gradients->along : values->scales, through ? tokens : 0), ARG_I32(through != NULL),
+             ARG_U64(tokens), ARG_IN(gradients->d_newest, size), ARG_OUT(gradients->d, size),
+             ARG_OUT(&operations->partials, chunks.chunks * channels));
+    add_gain_partials(operations, chunks.chunks, gradients->gains, accumulate);
 }
 
 /* ---- weights */
@@ -90,36 +117,60 @@ void ways_bias_forward(struct operations *operations, size_t tokens, const struc
                        struct span bias) {
     const size_t row = values->sizes.weights_row, count = tokens * row;
     RUN_ELEMENTS(ways_bias_forward, count, operations->policy.vector, ARG_SPAN_IN(bias, row), ARG_U64(count),
-                 ARG_I32(row), ARG_IN_OUT(values->weights, count));
+                 ARG_I32(row), ARG_IN_OUT(values->weights.buffer, count));
 }
 
-/* ---- mixtures: at the top a kernel of its own, built for one of them */
+/* ---- mixtures: a single one by kernels of their own */
+
+/* The weights of all tokens. */
+static size_t weight_elements(const struct operations *operations, size_t tokens, const struct way_values *values) {
+    return ways_are_fixed(&operations->shape) ? values->sizes.weights : tokens * values->sizes.weights_row;
+}
+
+/* What the kernels read of the norm of the stream's mixture, of which there is none without PREPOST. */
+#define ARG_POST(values, channels)                                                                                 \
+    ARG_SPAN_IN(((struct span){(values)->gains.buffer, (values)->gains.offset + (channels)}), channels)
 
 void ways_mix_forward(struct operations *operations, size_t tokens, const struct way_values *values) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct way_sizes *sizes = &values->sizes;
     const size_t size = state_elements(operations, tokens), others = sizes->ways > 1 ? size : 0;
+    const bool is_normed = ways_are_normed(&operations->shape);
+    const size_t normed = is_normed ? size : 0, channels = is_normed ? (size_t)operations->shape.channels : 0;
     const struct buffer *const *y = values->mixed;
     const struct kernel *kernel = sizes->ways == 1 ? &kernels->way_mix_forward : &kernels->ways_mix_forward;
     KERNEL_RUN(operations->compute, kernel, tokens, operations->compute->lanes,
                ARG_IN(values->states, sizes->states * size), ARG_U64(tokens), ARG_I32(sizes->states),
-               ARG_IN(values->weights, tokens * sizes->weights_row), ARG_I32(sizes->weights_row),
-               ARG_OUT(y[0], size), ARG_OUT(y[others ? 1 : 0], others), ARG_OUT(y[others ? 2 : 0], others),
-               ARG_OUT(y[others ? 3 : 0], others));
+               ARG_SPAN_IN(values->weights, weight_elements(operations, tokens, values)),
+               ARG_I32(sizes->weights_row), ARG_IN(is_normed ? values->newest : y[0], normed),
+               ARG_POST(values, channels), ARG_OUT(y[0], size), ARG_OUT(y[others ? 1 : 0], others),
+               ARG_OUT(y[others ? 2 : 0], others), ARG_OUT(y[others ? 3 : 0], others),
+               ARG_OUT(is_normed ? values->unnormed : y[0], normed));
 }
 
 void ways_mix_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                       const struct buffer *const d_mixed[MOST_WAYS], bool adds, const struct buffer *d_states,
-                       const struct buffer *d_weights) {
+                       const struct buffer *const d_mixed[MOST_WAYS], bool adds,
+                       const struct way_gradients *gradients, bool accumulate) {
     const struct operation_kernels *kernels = operations->kernels;
     const struct way_sizes *sizes = &values->sizes;
     const size_t size = state_elements(operations, tokens), others = sizes->ways > 1 ? size : 0;
-    const size_t row = sizes->weights_row;
+    const size_t row = sizes->weights_row, most = operations->policy.row_chunks;
+    const bool is_normed = ways_are_normed(&operations->shape);
+    const size_t normed = is_normed ? size : 0, channels = is_normed ? (size_t)operations->shape.channels : 0;
+    const size_t chunks = is_normed ? chunk_rows(tokens, most).chunks : tokens;
     const struct kernel *kernel = sizes->ways == 1 ? &kernels->way_mix_backward : &kernels->ways_mix_backward;
-    KERNEL_RUN(operations->compute, kernel, tokens, operations->compute->lanes,
+    KERNEL_RUN(operations->compute, kernel, chunks, operations->compute->lanes,
                ARG_IN(values->states, sizes->states * size), ARG_U64(tokens), ARG_I32(sizes->states),
-               ARG_IN(values->weights, tokens * row), ARG_I32(row), ARG_IN(d_mixed[0], size),
-               ARG_IN(d_mixed[others ? 1 : 0], others), ARG_IN(d_mixed[others ? 2 : 0], others),
-               ARG_IN(d_mixed[others ? 3 : 0], others), ARG_I32(adds),
-               ARG_MEMORY_(d_states, 0, sizes->states * size, adds, 1), ARG_OUT(d_weights, tokens * row));
+               ARG_SPAN_IN(values->weights, weight_elements(operations, tokens, values)), ARG_I32(row),
+               ARG_IN(d_mixed[0], size), ARG_IN(d_mixed[others ? 1 : 0], others),
+               ARG_IN(d_mixed[others ? 2 : 0], others), ARG_IN(d_mixed[others ? 3 : 0], others), ARG_I32(adds),
+               ARG_IN(is_normed ? values->unnormed : d_mixed[0], normed), ARG_POST(values, channels),
+               ARG_MEMORY_(gradients->d_states, 0, sizes->states * size, adds, 1),
+               ARG_OUT(gradients->d_weights, tokens * row),
+               ARG_OUT(is_normed ? gradients->d_newest : gradients->d_weights, normed),
+               ARG_OUT(&operations->partials, chunks * channels));
+    if (is_normed) {
+        add_gain_partials(operations, chunks,
+                          (struct span){gradients->gains.buffer, gradients->gains.offset + channels}, accumulate);
+    }
 }

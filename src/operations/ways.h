@@ -1,5 +1,5 @@
-/* Operations of the residual connection `mudd`, whose formulas are at the top of cl/ways.cl; they launch as those
- * of operations.h do. The newest state after layer i is number i + 1, so i + 2 states are mixed. */
+/* Operations of the residual connections `mudd` and `dense`, whose formulas are at the top of cl/ways.cl; they
+ * launch as those of operations.h do. The newest state after layer i is number i + 1, so i + 2 states are mixed. */
 #pragma once
 
 #include "src/operations/operations.h"
@@ -31,16 +31,20 @@ void ways_pack(struct operations *operations, const struct buffer *weights_lowp,
 /* What the forward pass computes after a layer, and the backward pass reads. */
 struct way_values {
     struct way_sizes sizes;
-    const struct buffer *states;  /* [slots, N, C]; the newest is in slot sizes.states - 1 */
-    const struct buffer *scales;  /* [N] 1 / rms of the newest state */
-    const struct buffer *raw;     /* [N, hidden_row]: a GEMM of the newest state and w_1 */
-    const struct buffer *hidden;  /* [N, hidden_row] */
-    const struct buffer *weights; /* [N, weights_row] float: a GEMM of hidden and w_2, to which b is added */
+    const struct buffer *states; /* [slots, N, C]; the newest is in slot sizes.states - 1 */
+    const struct buffer *scales; /* [N] 1 / rms of the newest state, or if states are normed of h */
+    const struct buffer *raw;    /* [N, hidden_row]: a GEMM of the same and w_1 */
+    const struct buffer *hidden; /* [N, hidden_row] */
+    struct span weights; /* [N, weights_row] float: a GEMM of hidden and w_2, to which b is added; fixed: b */
     /* [N, C] of queries (at the top the only one), keys, values and of the stream; NULL where there are none */
     const struct buffer *mixed[MOST_WAYS];
+    /* If states are normed: the gains of both norms [2, C], of the embedding one [C]; h, the layer's output [N, C];
+     * and the mixture of the stream before its norm [N, C] */
+    struct span gains;
+    const struct buffer *newest, *unnormed;
 };
 
-/* The newest state = x + output, both [N, C], and its scale. */
+/* The newest state from x + output, both [N, C], or without an output (NULL) from x; and its scale. */
 void ways_state_forward(struct operations *operations, size_t tokens, const struct way_values *values,
                         const struct buffer *x, const struct buffer *output);
 
@@ -54,19 +58,29 @@ void ways_bias_forward(struct operations *operations, size_t tokens, const struc
 /* states and weights -> mixed */
 void ways_mix_forward(struct operations *operations, size_t tokens, const struct way_values *values);
 
-/* d_mixed (as `mixed`) -> d_weights [N, weights_row] of the activations' type, and d_states [states, N, C], with
- * `adds` added to. */
+/* What the backward pass behind a layer writes, and reads when it is written. */
+struct way_gradients {
+    const struct buffer *d_states;  /* [states, N, C] */
+    const struct buffer *d_weights; /* [N, weights_row] of the activations' type */
+    const struct buffer *d_through; /* [N, C] a GEMM of the gradient of raw and w_1; NULL: there is none */
+    const struct buffer *along;     /* [N] float */
+    const struct buffer *d;         /* [N, C] the whole gradient of the newest state, or of h */
+    /* If states are normed: [N, C] the gradient of h that comes beside its state; and those of the gains */
+    const struct buffer *d_newest;
+    struct span gains;
+};
+
+/* d_mixed (as `mixed`) -> d_weights and d_states, with `adds` added to, and d_newest, which may be one of
+ * d_mixed. */
 void ways_mix_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                       const struct buffer *const d_mixed[MOST_WAYS], bool adds, const struct buffer *d_states,
-                       const struct buffer *d_weights);
+                       const struct buffer *const d_mixed[MOST_WAYS], bool adds,
+                       const struct way_gradients *gradients, bool accumulate);
 
 /* d_hidden [N, hidden_row] becomes that of raw, in place; along [N] float is what it adds to the gradient of the
  * newest state, as a factor of that state. */
 void ways_hidden_backward(struct operations *operations, size_t tokens, const struct way_values *values,
                           const struct buffer *d_hidden, const struct buffer *along);
 
-/* d [N, C] = the whole gradient of the newest state, from d_states, d_through [N, C], a GEMM of the gradient of raw
- * and w_1, and along. */
+/* d from all others; it may be d_newest, or if states are normed the first slot of d_states. */
 void ways_state_backward(struct operations *operations, size_t tokens, const struct way_values *values,
-                         const struct buffer *d_states, const struct buffer *d_through, const struct buffer *along,
-                         const struct buffer *d);
+                         const struct way_gradients *gradients, bool accumulate);

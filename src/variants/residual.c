@@ -68,6 +68,12 @@ float residual_zero(int64_t index, const struct residual_init *init) {
     return 0.0f;
 }
 
+float residual_one(int64_t index, const struct residual_init *init) {
+    (void)index;
+    (void)init;
+    return 1.0f;
+}
+
 #define CONSTANT(name, value)                                                                                      \
     static float name(int64_t index, const struct residual_init *init) {                                           \
         (void)index;                                                                                               \
@@ -75,7 +81,6 @@ float residual_zero(int64_t index, const struct residual_init *init) {
         return value;                                                                                              \
     }
 
-CONSTANT(ones, 1.0f)
 CONSTANT(hundredth, 0.01f)
 CONSTANT(saturating, 4.0f)
 
@@ -154,7 +159,8 @@ float residual_equal_logit(int64_t index, const struct residual_init *init) {
 /* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
-    {"norm.weight", LEAF_NORM, NULL, ones, NULL}, {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL}, { \
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},                                                          \
+        {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL}, {                                           \
         "w_post", LEAF_PROJECTION, streams_wide, residual_zero, NULL                                               \
     }
 #define GATE_BIASES                                                                                                \
@@ -171,12 +177,12 @@ float residual_equal_logit(int64_t index, const struct residual_init *init) {
         {"b_res", LEAF_VECTOR, width, initial, NULL}, {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL}, END
 
 static const struct residual_leaf hc_leaves[] = {
-    {"norm.weight", LEAF_NORM, NULL, ones, NULL},
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},
     {"w_pre", LEAF_PROJECTION, one, residual_zero, NULL},
     {"w_post", LEAF_PROJECTION, one, residual_zero, NULL},
     {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
     {"b_pre", LEAF_VECTOR, streams_wide, one_hot, residual_share},
-    {"b_post", LEAF_VECTOR, streams_wide, ones, NULL},
+    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL},
     {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
     {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL},
     {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL},
@@ -209,8 +215,8 @@ static const struct residual_leaf shc_leaves[] = {
     {"tau_u", LEAF_SCALAR, NULL, hundredth, NULL},
     {"tau_v", LEAF_SCALAR, NULL, hundredth, NULL},
     {"tau_s", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"gamma_u", LEAF_SCALAR, NULL, ones, NULL},
-    {"gamma_v", LEAF_SCALAR, NULL, ones, NULL},
+    {"gamma_u", LEAF_SCALAR, NULL, residual_one, NULL},
+    {"gamma_v", LEAF_SCALAR, NULL, residual_one, NULL},
     END,
 };
 
@@ -226,6 +232,19 @@ static const struct residual_leaf wide_leaves[] = {
     {"b_pre", LEAF_VECTOR, streams_wide, equal_parts, residual_share_logit},
     {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, residual_zero},
     {"b_res", LEAF_VECTOR, streams_wide, nearly_kept, NULL},
+    END,
+};
+
+static const struct residual_leaf frac_leaves[] = {
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},
+    {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
+    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL},
+    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
+    {"b_pre", LEAF_MATRIX, NULL, identity_matrix, NULL},
+    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL},
+    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
+    {"alpha_mix", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL},
     END,
 };
 
@@ -251,6 +270,7 @@ static const struct residual_variant variants[] = {
      .source = "Zhu et al. 2024, arXiv 2409.19606",
      .streams = STREAMS(2, 8),
      .norm_per_stream = true,
+     .own_gates = true,
      .leaves = hc_leaves},
     {.name = "mhc",
      .summary = "nearly doubly stochastic by Sinkhorn's iterations",
@@ -260,7 +280,7 @@ static const struct residual_variant variants[] = {
      .eps_in_rows = true,
      .leaves = mhc_leaves,
      .settings = {{"sinkhorn_iters", RESIDUAL_INT, "20", 1, 100, "iterations of mhc's normalisation",
-                   "SINKHORN_ITERATIONS", false}}},
+                   "SINKHORN_ITERATIONS", false, NULL}}},
     {.name = "mhc_lite",
      .summary = "doubly stochastic: a mixture of all permutations",
      .source = "Yang and Gao 2026, arXiv 2601.05732",
@@ -275,7 +295,7 @@ static const struct residual_variant variants[] = {
      .litgpt_projections = true,
      .leaves = shc_leaves,
      .settings = {{"freeze_gamma", RESIDUAL_BOOL, "false", 0, 0,
-                   "shc: keep the rotation gates gamma_u, gamma_v as they are", "FREEZE_GAMMA", true}}},
+                   "shc: keep the rotation gates gamma_u, gamma_v as they are", "FREEZE_GAMMA", true, NULL}}},
     {.name = "krom",
      .summary = "doubly stochastic: a Kronecker product of 2 x 2 matrices",
      .source = "KromHC, arXiv 2601.21579",
@@ -291,7 +311,7 @@ static const struct residual_variant variants[] = {
      .leaves = circulant_leaves,
      .settings = {{"circulant_beta", RESIDUAL_FLOAT, "4", 0, 1000,
                    "circulant: rotations but the identity have at most beta / (2 * number of sublayers) of H_res",
-                   "CIRCULANT_BETA", false}}},
+                   "CIRCULANT_BETA", false, NULL}}},
     {.name = "go_mhc",
      .summary = "doubly stochastic: squares of a rotation of twice as many dimensions",
      .source = "go-mHC, arXiv 2604.02309",
@@ -310,15 +330,18 @@ static const struct residual_variant variants[] = {
      .frame = "gated",
      .streams = STREAMS(2, 8),
      .settings = {{"gated_rank", RESIDUAL_INT, "0", 0, 65536,
-                   "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false}}},
+                   "gated: inner size of the gates' matrices (0: n_embd / 8, rounded up)", NULL, false, NULL}}},
     {.name = "attnres",
-     .summary = "attention residuals: branches read a mixture of earlier states",
+     .summary = "attention residuals: branches read a mixture of earlier states (blocks: block attention "
+                "residuals)",
      .source = "Kimi Team, arXiv 2603.15031",
      .frame = "attnres",
      .streams = STREAMS(1, 1),
      .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
-     .settings = {{"attnres_block", RESIDUAL_INT, "1", 1, 2048, "attnres: sublayers whose outputs make one state",
-                   NULL, false}}},
+     .settings = {{"attnres_block", RESIDUAL_INT, "1", 1, 2048,
+                   "attnres, dar: sublayers whose outputs make one state", NULL, false, NULL},
+                  {"attnres_heads", RESIDUAL_INT, "1", 1, DEPTH_MAX_HEADS,
+                   "attnres, dar: heads of the attention over depth, which divide n_embd", NULL, false, NULL}}},
     {.name = "mudd",
      .summary = "multiway dense connections: queries, keys, values and the stream mix all earlier layers",
      .source = "MUDDFormer, arXiv 2502.12170",
@@ -328,7 +351,10 @@ static const struct residual_variant variants[] = {
                    "mudd: hidden channels of the MLP that weighs a layer's mixtures are the next larger multiple "
                    "of it (0: not "
                    "rounded)",
-                   NULL, false}}},
+                   NULL, false, NULL},
+                  {"mudd_norm", RESIDUAL_CHOICE, "none", 0, 0,
+                   "mudd: RMSNorms of the states that are mixed, and of the mixture of the stream", NULL, false,
+                   MUDD_NORM_WORDS}}},
     {.name = "wide",
      .summary = "a wide residual stream: learned weights that no token changes, and no mixing",
      .source = "Megatron-LM, pull request 6716",
@@ -336,9 +362,41 @@ static const struct residual_variant variants[] = {
      .invariants = INVARIANT_SIGN | INVARIANT_CONTRACTION,
      .leaves = wide_leaves,
      .settings = {{"wide_retention", RESIDUAL_BOOL, "false", 0, 0,
-                   "wide: a stream loses a learned part of itself in each sublayer, at most a tenth", NULL, false}},
+                   "wide: a stream loses a learned part of itself in each sublayer, at most a tenth", NULL, false,
+                   NULL}},
      .optional_leaf = "b_res",
-     .optional_with = "wide_retention"},
+     .optional_with = "wide_retention",
+     .own_gates = true},
+    {.name = "dense",
+     .summary = "DenseFormer: after each layer the stream becomes a learned sum of all layers' outputs",
+     .source = "Pagliardini et al. 2024, arXiv 2402.02622",
+     .frame = "mudd",
+     .streams = STREAMS(1, 1)},
+    {.name = "laurel",
+     .summary = "learned weights of branch and stream, and a product of low rank added to the stream",
+     .source = "LAuReL, arXiv 2411.07501",
+     .frame = "laurel",
+     .streams = STREAMS(1, 1),
+     .settings = {{"laurel_form", RESIDUAL_CHOICE, "rw_lr", 0, 0,
+                   "laurel: what there is of the weights (rw) and the product (lr)", NULL, false,
+                   LAUREL_FORM_WORDS},
+                  {"laurel_rank", RESIDUAL_INT, "16", 1, 65536, "laurel: rank of the product", NULL, false, NULL}}},
+    {.name = "dar",
+     .summary = "branches read the stream and, through a gate, a mixture of earlier states",
+     .source = "Delta Attention Residuals, arXiv 2605.18855",
+     .frame = "dar",
+     .streams = STREAMS(1, 1),
+     .invariants = INVARIANT_ROW_SUMS | INVARIANT_SIGN,
+     .settings = {{"dar_gate", RESIDUAL_CHOICE, "zero", 0, 0,
+                   "dar: the gate. zero: learned, zero at first; none: it is 1", NULL, false, DAR_GATE_WORDS}}},
+    {.name = "frac",
+     .summary = "fractions of the channels in place of streams, mixed as hc mixes streams",
+     .source = "Frac-Connections, arXiv 2503.14125",
+     .streams = STREAMS(2, 8),
+     .has_fractions = true,
+     .norm_per_stream = true,
+     .own_gates = true,
+     .leaves = frac_leaves},
 };
 #define VARIANTS (sizeof variants / sizeof *variants)
 
@@ -430,6 +488,20 @@ bool residual_is_fixed(const struct residual_variant *variant) {
     return residual_has_matrices(variant) && residual_sizes(variant, RESIDUAL_MAX_STREAMS, NULL).columns == 0;
 }
 
+bool residual_is_dynamic(const struct residual_variant *variant) {
+    return residual_has_matrices(variant) && !residual_is_fixed(variant);
+}
+
+const struct residual_variant *residual_map(const struct residual_variant *variant,
+                                            const struct residual_settings *settings) {
+    return settings->is_unmixed && residual_has_matrices(variant) && !variant->own_gates ? residual_find("identity")
+                                                                                         : variant;
+}
+
+bool residual_reads_depth(const struct residual_variant *variant) {
+    return residual_has_frame(variant, "attnres") || residual_has_frame(variant, "dar");
+}
+
 bool residual_is_single(const struct residual_variant *variant) {
     return variant->streams == STREAMS(1, 1);
 }
@@ -482,6 +554,10 @@ size_t residual_setting_find(const char *name) {
     return number;
 }
 
+union residual_value residual_setting_value(const struct residual_settings *settings, const char *name) {
+    return settings->values[residual_setting_find(name)];
+}
+
 struct residual_settings residual_settings_default(void) {
     struct residual_settings settings = {0};
     const struct residual_setting *setting;
@@ -491,9 +567,9 @@ struct residual_settings residual_settings_default(void) {
             value->number = strtoll(setting->initial, NULL, 10);
         } else if (setting->type == RESIDUAL_FLOAT) {
             value->real = strtod(setting->initial, NULL);
-        } else {
+        } else if (setting->type == RESIDUAL_BOOL) {
             value->flag = strcmp(setting->initial, "true") == 0;
-        }
+        } /* the default of a CHOICE is its first word */
     }
     return settings;
 }
@@ -550,20 +626,42 @@ int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams
     return (int64_t)(shape[0] * shape[1]);
 }
 
+/* Whether H_pre or H_post is computed from a leaf, and not H_res alone. */
+static bool is_of_gates(const struct residual_leaf *leaf) {
+    static const char *const names[] = {"norm.weight", "w_pre",     "w_post",     "b_pre",
+                                        "b_post",      "alpha_pre", "alpha_post", "alpha_mix"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        found |= strcmp(leaf->name, names[i]) == 0;
+    }
+    return found;
+}
+
 bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
                           const struct residual_settings *settings) {
-    return !settings || !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
-           settings->values[residual_setting_find(variant->optional_with)].flag;
+    if (!settings) {
+        return true;
+    }
+    if ((settings->is_static && strncmp(leaf->name, "b_", 2) != 0) ||
+        (settings->is_unmixed && !is_of_gates(leaf))) {
+        return false;
+    }
+    return !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
+           residual_setting_value(settings, variant->optional_with).flag;
 }
 
 struct residual_sizes residual_sizes(const struct residual_variant *variant, int64_t streams,
                                      const struct residual_settings *settings) {
     struct residual_sizes sizes = {.norm_groups = variant->norm_per_stream ? (size_t)streams : 1};
+    struct residual_settings dynamic = settings ? *settings : (struct residual_settings){.is_static = false};
+    dynamic.is_static = false;
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
         if (leaf->kind == LEAF_PROJECTION) {
             const size_t width = (size_t)leaf->width(streams);
-            sizes.columns += width;
-            sizes.matrices += width > 0;
+            const bool exists = residual_leaf_exists(variant, leaf, settings);
+            sizes.z_columns += residual_leaf_exists(variant, leaf, &dynamic) ? width : 0;
+            sizes.columns += exists ? width : 0;
+            sizes.matrices += exists && width > 0;
         } else if (residual_leaf_is_small(leaf) && residual_leaf_exists(variant, leaf, settings)) {
             sizes.theta += (size_t)residual_leaf_elements(leaf, streams, 0);
         }

@@ -14,11 +14,20 @@
 #define RESIDUAL_MAX_STREAMS     8
 #define RESIDUAL_MAX_PROJECTIONS 8  /* leaves of kind LEAF_PROJECTION in a variant */
 #define RESIDUAL_OWN_SETTINGS    2  /* of one variant */
-#define RESIDUAL_MAX_SETTINGS    16 /* of all variants together */
+#define RESIDUAL_MAX_SETTINGS    20 /* of all variants together */
+
+#define DEPTH_MAX_HEADS 64 /* attnres_heads */
 
 /* ---- settings that a variant brings with it */
 
-enum residual_setting_type { RESIDUAL_INT, RESIDUAL_FLOAT, RESIDUAL_BOOL };
+#define MUDD_NORM_WORDS   "none|prepost"
+#define LAUREL_FORM_WORDS "rw_lr|rw|lr"
+#define DAR_GATE_WORDS    "zero|none"
+enum mudd_norm { MUDD_NORM_NONE, MUDD_NORM_PREPOST };
+enum laurel_form { LAUREL_RW_LR, LAUREL_RW, LAUREL_LR };
+enum dar_gate { DAR_GATE_ZERO, DAR_GATE_NONE };
+
+enum residual_setting_type { RESIDUAL_INT, RESIDUAL_FLOAT, RESIDUAL_BOOL, RESIDUAL_CHOICE };
 
 struct residual_setting {
     const char *name; /* "sinkhorn_iters": of the option, in config files and in config.json */
@@ -28,17 +37,22 @@ struct residual_setting {
     const char *help;      /* one line */
     const char *constant;  /* macro that the variant's kernel file sees; NULL: only initial values depend on it */
     bool only_in_training; /* what a trained model computes does not depend on it: a resumed run may change it */
+    const char *words;     /* CHOICE: "none|prepost" */
 };
 
 union residual_value {
     int64_t number; /* INT */
     double real;    /* FLOAT */
     bool flag;      /* BOOL */
+    int choice;     /* CHOICE: the place of its word, of which the first is 0 */
 };
 
-/* Values of all settings of all variants, in the order of residual_setting_at. */
+/* Values of all settings of all variants, in the order of residual_setting_at, and which leaves a sublayer
+ * lacks. */
 struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
+    bool is_static;  /* nothing depends on the token, as if all projections were zero: it has leaves b_* alone */
+    bool is_unmixed; /* H_res is the identity: it has no leaves of H_res */
 };
 
 /* ---- parameters from which the matrices of a sublayer are computed. A variant with projections has
@@ -58,9 +72,9 @@ struct residual_init {
     int64_t sublayer; /* 0 .. 2 layers - 1; 2 layers: the top */
     int64_t stream;   /* that is read and written most at first */
     const struct residual_settings *settings;
-    double hc_eps;            /* beside the sigmoids of H_pre */
-    const float *gain, *bias; /* [channels] of the plain model's norm in this sublayer; for `upcycled` alone */
+    double hc_eps; /* beside the sigmoids of H_pre */
     int64_t channels;
+    const float *gain, *bias; /* [channels] of the plain model's norm in this sublayer; for `upcycled` alone */
 };
 
 typedef float residual_first_value(int64_t index, const struct residual_init *init);
@@ -110,6 +124,8 @@ struct residual_variant {
     struct residual_setting settings[RESIDUAL_OWN_SETTINGS]; /* as many as have a name */
     const char *optional_leaf,
         *optional_with; /* the leaf that exists only with this BOOL setting; NULL: all exist */
+    bool has_fractions; /* its streams are the parts, equally many channels each, of one stream */
+    bool own_gates;     /* H_pre and H_post are not those of cl/hc_gates.cl, which most variants share */
 };
 
 /* The variant of this name, NULL if there is none. */
@@ -136,11 +152,23 @@ enum residual_invariant residual_invariant_at(size_t number, const char **name);
 /* Whether it reads, writes and mixes streams by matrices H_pre, H_post and H_res, for each token. */
 bool residual_has_matrices(const struct residual_variant *variant);
 
-/* Whether it has a frame of its own, and of this name: "plain", "gated", "attnres" or "mudd". */
+/* Whether it has a frame of its own, and of this name: "plain", "gated", "attnres", "dar", "laurel" or
+ * "mudd". */
 bool residual_has_frame(const struct residual_variant *variant, const char *name);
 
 /* wide: it has matrices, and they do not depend on the token. */
 bool residual_is_fixed(const struct residual_variant *variant);
+
+/* Whether its matrices, or some, can depend on the token, so that hc_dynamic = false says something. */
+bool residual_is_dynamic(const struct residual_variant *variant);
+
+/* The variant whose kernel file computes H with these settings: where H_res is the identity and the gates are those
+ * that most variants share, `identity`. */
+const struct residual_variant *residual_map(const struct residual_variant *variant,
+                                            const struct residual_settings *settings);
+
+/* Whether branches read earlier states by attention over depth: attnres and dar. */
+bool residual_reads_depth(const struct residual_variant *variant);
 
 /* Whether it has one stream, and takes no other number of them. */
 bool residual_is_single(const struct residual_variant *variant);
@@ -155,8 +183,9 @@ const char *residual_streams_text(const struct residual_variant *variant, char *
  * whose. */
 const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner);
 
-/* Index of the setting of this name; if there is none, the number of settings. */
+/* Index of the setting of this name; if there is none, the number of settings. And its value. */
 size_t residual_setting_find(const char *name);
+union residual_value residual_setting_value(const struct residual_settings *settings, const char *name);
 
 /* All settings at their defaults. */
 struct residual_settings residual_settings_default(void);
@@ -169,9 +198,10 @@ void residual_settings_define(const struct residual_variant *variant, const stru
 
 struct residual_sizes {
     size_t norm_groups; /* normalised rows per token: 1, or streams with norm_per_stream */
-    size_t columns;  /* projections per normalised row, that is numbers of z: the widths of all LEAF_PROJECTION */
-    size_t matrices; /* LEAF_PROJECTION that have columns */
-    size_t theta;    /* elements of the small parameters of a sublayer */
+    size_t columns;     /* projections per normalised row: the widths of all LEAF_PROJECTION */
+    size_t z_columns;   /* numbers of z per normalised row: as many, and with is_static zeros where they would be */
+    size_t matrices;    /* LEAF_PROJECTION that have columns */
+    size_t theta;       /* elements of the small parameters of a sublayer */
 };
 
 /* Of the leaves that exist with these settings; with NULL, of all. */
@@ -203,5 +233,6 @@ float residual_share(int64_t index, const struct residual_init *init);
 float residual_share_logit(int64_t index, const struct residual_init *init);
 float residual_equal_logit(int64_t index, const struct residual_init *init);
 
-/* 0. */
+/* 0, and 1. */
 float residual_zero(int64_t index, const struct residual_init *init);
+float residual_one(int64_t index, const struct residual_init *init);

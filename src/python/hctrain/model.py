@@ -23,7 +23,7 @@ import math
 import os
 import struct
 import sys
-from typing import Any, Dict, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +97,13 @@ def rotate(x: Tensor, theta: float, fraction: float) -> Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
+VALUE_GATE_CHANNELS = 12  # of the input of the values, from which the gates of their embeddings are computed
+
+
 class Attention(nn.Module):
-    def __init__(self, config: Config) -> None:
+    """embeds_values: values have an embedding of their token added, through a gate for each head."""
+
+    def __init__(self, config: Config, embeds_values: bool = False) -> None:
         super().__init__()
         self.heads: int = config["n_head"]
         self.dropout: float = config["dropout"]
@@ -107,11 +112,13 @@ class Attention(nn.Module):
         self.size: int = config.get("head_dim", width // self.heads)
         self.c_attn = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=config.get("qkv_bias", bias))
         normed = config.get("qk_norm", False)                        # of each head of queries and of keys
-        self.q_norm, self.k_norm = (RMSNorm(self.size, config.get("norm_eps", 1e-6), normed != "plain") if normed else None for _ in "qk")
+        self.q_norm, self.k_norm = (RMSNorm(self.size, norm_epsilon(config), normed != "plain") if normed else None for _ in "qk")
         rotates = choose({"learned": False, "rope": True, "none": False}, "position", config["position"])
         self.theta = config.get("rope_theta", 10000.0) if rotates else None
         self.fraction = config.get("rope_fraction", 1.0)             # of a head's pairs of channels, those that turn
         self.scale = config.get("attn_scale", 0.0)                   # of scores; 0: 1 / sqrt(D)
+        self.value_embed = nn.Embedding(config["vocab_size"], self.kv_heads * self.size) if embeds_values else None
+        self.ve_gate = nn.Linear(VALUE_GATE_CHANNELS, self.kv_heads, bias=False) if embeds_values else None
         self.c_proj = nn.Linear(self.heads * self.size, width, bias=bias)
 
     def project(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -122,10 +129,14 @@ class Attention(nn.Module):
         biases = [None] * 3 if self.c_attn.bias is None else self.c_attn.bias.split(rows)
         return torch.cat([functional.linear(*part) for part in zip(inputs, self.c_attn.weight.split(rows), biases)], dim=-1)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor, tokens: Tensor | None = None) -> Tensor:
         batch, length, _ = inputs[0].shape
         heads = self.project(inputs).view(batch, length, -1, self.size).transpose(1, 2)
         query, key, value = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        if self.value_embed is not None and self.ve_gate is not None:
+            gate = 3.0 * torch.sigmoid(self.ve_gate(inputs[-1][..., :VALUE_GATE_CHANNELS]))  # [B, T, heads]
+            embedded = self.value_embed(tokens).unflatten(-1, (self.kv_heads, self.size))
+            value = value + (gate.unsqueeze(-1) * embedded).transpose(1, 2)
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self.theta is not None:
@@ -168,10 +179,22 @@ class MLP(nn.Module):
 # ---- residual connections: from the streams X [B, T, n, C] the weights of a sublayer, H_pre and H_post [B, T, n] and
 # H_res [B, T, n, n], with which
 #   u = sum_s H_pre[s] x_s,   o = branch(norm(u)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o
-# With h_res_transposed H_res is the transpose of what the class computes.
+# With h_res_transposed H_res is the transpose of what the class computes. Classes get the number of the sublayer: from hc_until on
+# H_res is the identity.
+
+def mixes(config: Config, sublayer: int) -> bool:
+    """Whether the sublayer has an H_res of its own."""
+    return not config["hc_until"] or sublayer < config["hc_until"]
+
+
+def identity(streams: Tensor) -> Tensor:
+    """For streams [B, T, n, C] an H_res that leaves them as they are."""
+    count = streams.shape[-2]
+    return torch.eye(count, dtype=streams.dtype, device=streams.device).expand(*streams.shape[:-2], count, count)
+
 
 class HyperConnection(nn.Module):
-    """H_pre and H_post as all but hc have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
+    """H_pre and H_post as most have them, from z = RMSNorm of all streams together; H_res is a subclass's."""
 
     each_stream = False  # whether z has a row for each stream
     w_pre: Tensor
@@ -184,22 +207,31 @@ class HyperConnection(nn.Module):
     alpha_post: Tensor
     alpha_res: Tensor
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, sublayer: int) -> None:
         super().__init__()
-        self.streams = config["n_streams"]
-        self.row, reads = config["n_embd"] * (1 if self.each_stream else self.streams), 1 if self.each_stream else self.streams
-        self.norm = RMSNorm(self.row, config["hc_norm_eps"], config["hc_norm_gain"])
+        self.streams, self.dynamic, self.mixes = config["n_streams"], config["hc_dynamic"], mixes(config, sublayer)
+        self.row = config["n_embd"] * (1 if self.each_stream else self.streams)
+        self.norm = RMSNorm(self.row, config["hc_norm_eps"], config["hc_norm_gain"] and self.dynamic)
         self.eps = config["hc_eps"]
         self.transposed = config["h_res_transposed"]
-        self.add("pre", reads, self.streams)
-        self.add("post", reads, self.streams)
-        self.describe(config)
+        self.describe_gates(1 if self.each_stream else self.streams)
+        if self.mixes:
+            self.describe(config)
 
     def add(self, suffix: str, columns: int, *shape: int, scales: Sequence[str] = ("alpha",)) -> None:
-        """Adds the parameters w_<suffix> [row, columns] and b_<suffix> [shape], if there are columns, and the scales []."""
+        """Adds the parameters w_<suffix> [row, columns] and b_<suffix> [shape], if there are columns, and the scales []. Without hc_dynamic
+        only b_<suffix> is learned, and w_<suffix> is zero."""
         shapes: Dict[str, Sequence[int]] = {"w": (self.row, columns), "b": shape or (columns,)} if columns else {}
         for name, sizes in {**shapes, **dict.fromkeys(scales, ())}.items():
-            setattr(self, f"{name}_{suffix}", nn.Parameter(torch.zeros(tuple(sizes))))
+            if self.dynamic or name == "b":
+                setattr(self, f"{name}_{suffix}", nn.Parameter(torch.zeros(tuple(sizes))))
+            else:
+                self.register_buffer(f"{name}_{suffix}", torch.full(tuple(sizes), float(name == "gamma")), persistent=False)
+
+    def describe_gates(self, reads: int) -> None:
+        """Adds the parameters of H_pre and H_post."""
+        self.add("pre", reads, self.streams)
+        self.add("post", reads, self.streams)
 
     def describe(self, config: Config) -> None:
         """Adds the parameters of H_res."""
@@ -219,7 +251,7 @@ class HyperConnection(nn.Module):
     def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         z = self.norm(streams if self.each_stream else streams.flatten(-2))
         pre, post = self.pre_and_post(z)
-        residual = self.residual(z)
+        residual = self.residual(z) if self.mixes else identity(streams)
         return pre, post, residual.transpose(-1, -2) if self.transposed else residual
 
 
@@ -227,7 +259,7 @@ class Identity(HyperConnection):
     """H_res = I"""
 
     def residual(self, z: Tensor) -> Tensor:
-        return torch.eye(self.streams, dtype=z.dtype, device=z.device).expand(*z.shape[:-1], -1, -1)
+        return identity(z.unflatten(-1, (self.streams, -1)))
 
 
 class HC(HyperConnection):
@@ -244,6 +276,32 @@ class HC(HyperConnection):
 
     def residual(self, z: Tensor) -> Tensor:
         return self.alpha_res * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
+
+
+class Frac(HyperConnection):
+    """Fractions of the stream's channels in place of streams, with z_i = RMSNorm of each: H_pre is a matrix, too, with which
+      u_i = sum_j H_pre[i, j] x_j,   o = branch(norm(u_1 .. u_m)),   x'_i = sum_j H_res[i, j] x_j + H_post[i] o_i"""
+
+    each_stream = True
+    alpha_mix: Tensor
+
+    def __init__(self, config: Config, sublayer: int) -> None:
+        super().__init__({**config, "n_embd": config["n_embd"] // config["n_streams"]}, sublayer)
+
+    def describe_gates(self, reads: int) -> None:
+        self.add("pre", self.streams, self.streams, self.streams, scales=())
+        self.add("post", reads, self.streams)
+        self.add("mix", 0)
+
+    def describe(self, config: Config) -> None:
+        self.add("res", self.streams, self.streams, self.streams, scales=())
+
+    def pre_and_post(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return (self.alpha_mix * torch.tanh(z @ self.w_pre).transpose(-1, -2) + self.b_pre,
+                self.alpha_post * torch.tanh(z @ self.w_post).squeeze(-1) + self.b_post)
+
+    def residual(self, z: Tensor) -> Tensor:
+        return self.alpha_mix * torch.tanh(z @ self.w_res).transpose(-1, -2) + self.b_res
 
 
 class MHC(HyperConnection):
@@ -395,9 +453,9 @@ class OHC(HyperConnection):
 
 class Gated(nn.Module):
     """Reads the streams through a gate for each stream and channel, and has no matrices: from X the branch's input u [B, T, C],
-    which no other norm sees, and unless it is the top the weights s [B, T, n] in x'_i = x_i + s_i branch(u)."""
+    which no other norm sees, and unless it is the top's the weights s [B, T, n] in x'_i = x_i + s_i branch(u)."""
 
-    def __init__(self, config: Config, top: bool = False) -> None:
+    def __init__(self, config: Config, sublayer: int | None = None) -> None:
         super().__init__()
         self.streams, width = config["n_streams"], config["n_embd"]
         row, rank = self.streams * width, config["gated_rank"] or (width + 7) // 8
@@ -406,7 +464,7 @@ class Gated(nn.Module):
         self.norm.register_parameter("weight", nn.Parameter(torch.zeros(row)) if config["hc_norm_gain"] else None)  # a gain less 1
         self.w_down = nn.Parameter(torch.zeros(row, rank))
         self.w_up = nn.Parameter(torch.zeros(rank, row))
-        self.w_post = None if top else nn.Parameter(torch.zeros(row, self.streams))
+        self.w_post = None if sublayer is None else nn.Parameter(torch.zeros(row, self.streams))
 
     def forward(self, streams: Tensor) -> tuple[Tensor, Tensor | None]:
         z = (streams * torch.rsqrt(streams.square().mean(-1, keepdim=True) + self.epsilon)).flatten(-2)
@@ -423,20 +481,37 @@ def weighted_sum(weights: Tensor, streams: Tensor) -> Tensor:
 
 
 class DepthRead(nn.Module):
-    """Attention residuals: a mixture of earlier states, by a softmax over them."""
+    """Attention residuals: a mixture of earlier states, by a softmax over them for each head of channels."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, sublayer: int | None = None) -> None:
         super().__init__()
+        self.heads = config["attnres_heads"]
         self.norm = RMSNorm(config["n_embd"], norm_epsilon(config), gain=config["hc_norm_gain"])
         self.query = nn.Parameter(torch.zeros(config["n_embd"]))
 
+    def mix(self, states: list[Tensor]) -> Tensor:
+        stacked = torch.stack(states, -2)  # [B, T, states, C]
+        weights = (self.norm(stacked) * self.query).unflatten(-1, (self.heads, -1)).sum(-1).softmax(-2)
+        return (weights.unsqueeze(-1) * stacked.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
+
     def forward(self, states: States) -> Tensor:
-        stacked = torch.stack(states.all(), -2)
-        return weighted_sum((self.norm(stacked) @ self.query).softmax(-1), stacked)
+        return self.mix(states.all())
+
+
+class DeltaRead(DepthRead):
+    """Delta attention residuals: what a branch reads beside the stream, through a gate a mixture of the states that are complete."""
+
+    def __init__(self, config: Config, sublayer: int) -> None:
+        super().__init__(config)
+        self.gate = nn.Parameter(torch.zeros(())) if config["dar_gate"] == "zero" else None
+
+    def forward(self, states: States) -> Tensor:
+        mixture = self.mix(states.complete)
+        return mixture if self.gate is None else self.gate * mixture
 
 
 class States:
-    """What attention residuals carry in place of streams: the embedding, then sums of the outputs of `block` sublayers each."""
+    """What attention residuals carry in place of streams, or beside the stream: the embedding, then sums of the outputs of `block` sublayers each."""
 
     def __init__(self, embedded: Tensor, block: int) -> None:
         self.complete, self.block, self.outputs = [embedded], block, 0
@@ -452,15 +527,33 @@ class States:
             self.complete, self.newest = self.all(), None
 
 
+class Laurel(nn.Module):
+    """x' = a o + b (x + x w_down w_up) for the branch's output o, with learned weights a + b = 2, or without them or the product."""
+
+    def __init__(self, config: Config, sublayer: int) -> None:
+        super().__init__()
+        width, rank, form = config["n_embd"], config["laurel_rank"], config["laurel_form"]
+        self.b_mix = nn.Parameter(torch.zeros(2)) if "rw" in form else None
+        self.w_down = nn.Parameter(torch.zeros(width, rank)) if "lr" in form else None
+        self.w_up = nn.Parameter(torch.zeros(rank, width)) if "lr" in form else None
+
+    def forward(self, stream: Tensor, output: Tensor) -> Tensor:
+        if self.w_down is not None and self.w_up is not None:
+            stream = stream + stream @ self.w_down @ self.w_up
+        new, kept = (1.0, 1.0) if self.b_mix is None else 2.0 * self.b_mix.softmax(0)
+        return new * output + kept * stream
+
+
 class Wide(nn.Module):
     """Weights that no token changes: H_res is the identity, or with retention a diagonal from 0.9 to 1."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, sublayer: int) -> None:
         super().__init__()
+        retains = config.get("wide_retention", False) and mixes(config, sublayer)
         self.eps = config["hc_eps"]
         self.b_pre = nn.Parameter(torch.zeros(config["n_streams"]))
         self.b_post = nn.Parameter(torch.zeros(config["n_streams"]))
-        self.b_res = nn.Parameter(torch.zeros(config["n_streams"])) if config.get("wide_retention", False) else None
+        self.b_res = nn.Parameter(torch.zeros(config["n_streams"])) if retains else None
 
     def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         kept = torch.ones_like(self.b_pre) if self.b_res is None else 1.0 - 0.1 * torch.sigmoid(-self.b_res)
@@ -469,9 +562,14 @@ class Wide(nn.Module):
                 torch.diag(kept).expand(*each, each[-1]))
 
 
+def mudd_norm(config: Config) -> nn.Module:
+    return RMSNorm(config["n_embd"], norm_epsilon(config)) if config["mudd_norm"] == "prepost" else nn.Identity()
+
+
 class Ways(nn.Module):
     """Multiway dense connections: after a layer, mixtures of all states so far for the next one's queries, keys, values and stream, or
-    one for the top, with weights that depend on the newest."""
+    one for the top, with weights that depend on the newest. With mudd_norm states are normed, mixtures are added to the newest, and
+    that of the stream is normed before."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -480,52 +578,84 @@ class Ways(nn.Module):
         hidden = ways * states * (4 if last else 1)
         hidden = (hidden // unit + 1) * unit if unit else hidden
         self.norm = RMSNorm(config["n_embd"], norm_epsilon(config), gain=False)
+        self.norm_pre, self.norm_post = mudd_norm(config), mudd_norm(config)
         self.w_1 = nn.Parameter(torch.zeros(config["n_embd"], hidden))
         self.w_2 = nn.Parameter(torch.zeros(hidden, ways * states))
         self.b = nn.Parameter(torch.zeros(ways, states))
 
-    def forward(self, states: list[Tensor]) -> tuple[Tensor, ...]:
-        weights = (functional.gelu(self.norm(states[-1]) @ self.w_1) @ self.w_2).unflatten(-1, self.b.shape) + self.b
-        return (weights @ torch.stack(states, -2)).unbind(-2)
+    def forward(self, states: list[Tensor], newest: Tensor) -> tuple[Tensor, ...]:
+        weights = (functional.gelu(self.norm(newest) @ self.w_1) @ self.w_2).unflatten(-1, self.b.shape) + self.b
+        mixtures = (weights @ torch.stack(states, -2)).unbind(-2)
+        if isinstance(self.norm_post, nn.Identity):
+            return mixtures
+        return tuple(newest + mixture for mixture in (*mixtures[:-1], self.norm_post(mixtures[-1])))
 
 
-SINGLE = ("rc", "attnres", "mudd")  # connections with one stream
+class Average(nn.Module):
+    """DenseFormer: after a layer, a learned sum of the embedding and of what all layers so far have given."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__()
+        self.b = nn.Parameter(torch.zeros(layer + 2))
+
+    def forward(self, states: list[Tensor]) -> Tensor:
+        return self.b @ torch.stack(states, -2)
+
+
+SINGLE = ("rc", "attnres", "mudd", "dense", "laurel", "dar")  # connections with one stream
 CONNECTIONS = {"rc": None, "identity": Identity, "hc": HC, "mhc": MHC, "mhc_lite": MHCLite, "shc": SHC, "krom": KromHC,
-               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "mudd": None, "wide": Wide}
+               "circulant": Circulant, "go_mhc": GoMHC, "ohc": OHC, "gated": Gated, "attnres": DepthRead, "mudd": None, "wide": Wide,
+               "dense": None, "laurel": Laurel, "dar": DeltaRead, "frac": Frac}
 
 
 # ---- the model
 
+def attention_of(config: Config, layer: int) -> Attention:
+    """With value_embeds that of every other layer, the last one included, has embeddings."""
+    return Attention(config, config["value_embeds"] and (config["n_layer"] - 1 - layer) % 2 == 0)
+
+
 class Block(nn.Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         connection = choose(CONNECTIONS, "residual", config["residual"])
         self.ln_1 = None if connection is Gated else norm_of(config)
-        self.attn = Attention(config)
+        self.attn = attention_of(config, layer)
         self.ln_2 = None if connection is Gated else norm_of(config)
         self.mlp = MLP(config)
-        self.hc_attn = connection(config) if connection else None
-        self.hc_mlp = connection(config) if connection else None
+        self.hc_attn = connection(config, 2 * layer) if connection else None
+        self.hc_mlp = connection(config, 2 * layer + 1) if connection else None
+        self.dense = Average(config, layer) if config["residual"] == "dense" else None
+        self.lambda_resid = nn.Parameter(torch.ones(())) if config["x0_lambdas"] else None
+        self.lambda_x0 = nn.Parameter(torch.zeros(())) if config["x0_lambdas"] else None
 
     @staticmethod
-    def sublayer(streams: Any, read: Tensor | None, connection: nn.Module | None, norm: Any,
-                 branch: nn.Module) -> tuple[Any, Tensor | None]:
+    def sublayer(streams: Any, read: Any, connection: nn.Module | None, norm: Any, branch: Callable[..., Tensor]) -> tuple[Any, Any]:
         """The streams behind the branch, and what the next sublayer reads them with: `read` [B, T, n], or if that is None, each
-        reads with its own weights."""
+        reads with its own weights. Of dar it is the earlier states."""
         if connection is None:  # rc: one stream
             return streams + branch(norm(streams.squeeze(-2))).unsqueeze(-2), None
+        if isinstance(connection, Laurel):
+            return connection(streams, branch(norm(streams.squeeze(-2))).unsqueeze(-2)), None
         if isinstance(connection, Gated):
             inner, post = connection(streams)
             return streams + post.unsqueeze(-1) * branch(inner).unsqueeze(-2), None
-        if isinstance(streams, States):
+        if isinstance(connection, DeltaRead):
+            output = branch(norm(streams.squeeze(-2) + connection(read)))
+            read.add(output)
+            return streams + output.unsqueeze(-2), read
+        if isinstance(connection, DepthRead):
             streams.add(branch(norm(connection(streams))))
             return streams, None
         pre, post, residual = connection(streams)
-        output = branch(norm(weighted_sum(pre if read is None else read, streams)))
-        return residual @ streams + post.unsqueeze(-1) * output.unsqueeze(-2), None if read is None else pre
+        if isinstance(connection, Frac):
+            output = branch(norm((pre @ streams).flatten(-2))).unflatten(-1, streams.shape[-2:])
+        else:
+            output = branch(norm(weighted_sum(pre if read is None else read, streams))).unsqueeze(-2)
+        return residual @ streams + post.unsqueeze(-1) * output, None if read is None else pre
 
-    def forward(self, streams: Any, read: Tensor | None) -> tuple[Any, Tensor | None]:
-        streams, read = self.sublayer(streams, read, self.hc_attn, self.ln_1, self.attn)
+    def forward(self, streams: Any, read: Any, tokens: Tensor) -> tuple[Any, Any]:
+        streams, read = self.sublayer(streams, read, self.hc_attn, self.ln_1, functools.partial(self.attn, tokens=tokens))
         return self.sublayer(streams, read, self.hc_mlp, self.ln_2, self.mlp)
 
 
@@ -537,15 +667,17 @@ class MultiwayBlock(nn.Module):
         self.norms = ("ln_q", "ln_k", "ln_v") if layer else ("ln_1",)
         for name in self.norms:
             setattr(self, name, norm_of(config))
-        self.attn = Attention(config)
+        self.attn = attention_of(config, layer)
         self.ln_2 = norm_of(config)
         self.mlp = MLP(config)
         self.mudd = Ways(config, layer)
 
-    def forward(self, states: list[Tensor], mixtures: Sequence[Tensor]) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-        stream = mixtures[-1] + self.attn(*(getattr(self, name)(read) for name, read in zip(self.norms, mixtures)))
-        states = [*states, stream + self.mlp(self.ln_2(stream))]
-        return states, self.mudd(states)
+    def forward(self, states: list[Tensor], mixtures: Sequence[Tensor], tokens: Tensor) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        inputs = (getattr(self, name)(read) for name, read in zip(self.norms, mixtures))
+        stream = mixtures[-1] + self.attn(*inputs, tokens=tokens)
+        newest = stream + self.mlp(self.ln_2(stream))
+        states = [*states, self.mudd.norm_pre(newest)]
+        return states, self.mudd(states, newest)
 
 
 class Collapse(nn.Module):
@@ -575,16 +707,17 @@ class Transformer(nn.Module):
         scaled = config["stream_expand"] == "scaled" and config["residual"] not in SINGLE
         self.stream_scale = nn.Parameter(torch.ones(config["n_streams"], width)) if scaled else None
         multiway = config["residual"] == "mudd"
-        self.h = nn.ModuleList(MultiwayBlock(config, i) if multiway else Block(config) for i in range(config["n_layer"]))
+        self.mudd: Any = nn.ModuleDict({"norm_pre": mudd_norm(config)}) if multiway else None  # of the embedding
+        self.h = nn.ModuleList((MultiwayBlock if multiway else Block)(config, i) for i in range(config["n_layer"]))
         gated = config["residual"] == "gated"
         self.ln_f: Any = None if gated else norm_of(config)
         self.hc_head: Any = None
         if gated:
-            self.hc_head = Gated(config, top=True)
+            self.hc_head = Gated(config)
         elif config["residual"] == "attnres":
             self.hc_head = DepthRead(config)
-        elif config["residual"] not in SINGLE and config["stream_reduce"] in ("head", "read"):
-            self.hc_head = Collapse(config, fixed=config["stream_reduce"] == "read")
+        elif config["residual"] not in (*SINGLE, "frac") and config["stream_reduce"] in ("head", "read"):
+            self.hc_head = Collapse(config, fixed=config["stream_reduce"] == "read" or not config["hc_dynamic"])
 
 
 class Head(nn.Module):
@@ -612,7 +745,8 @@ DEFAULTS: Config = {
     "bias": False, "dropout": 0.0, "norm": "layernorm", "position": "learned", "mlp": "gelu", "activation": "gelu", "tie_embeddings": True,
     "head_bias": False, "embed_norm": False, "logit_softcap": 0.0, "softcap_kind": "tanh", "n_streams": 1,
     "stream_expand": "copy", "read_delay": False, "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 1e-6, "h_res_transposed": False, "sinkhorn_iters": 20, "circulant_beta": 4.0,
-    "gated_rank": 0, "attnres_block": 1, "mudd_round": 64}
+    "hc_dynamic": True, "hc_until": 0, "x0_lambdas": False, "value_embeds": False, "gated_rank": 0, "attnres_block": 1, "attnres_heads": 1,
+    "mudd_round": 64, "mudd_norm": "none", "laurel_form": "rw_lr", "laurel_rank": 16, "dar_gate": "zero"}
 
 
 class GPT(nn.Module):
@@ -644,15 +778,28 @@ class GPT(nn.Module):
             streams = streams * parts.stream_scale
         read: Any = functional.one_hot(torch.zeros_like(tokens), count).to(streams.dtype) if config["read_delay"] else None  # stream 0
         if config["residual"] == "mudd":
-            streams, read = [embedded], [embedded]
+            streams, read = [parts.mudd.norm_pre(embedded)], [embedded]
+        elif config["residual"] == "dar":
+            read = States(embedded, config["attnres_block"])
+        elif config["residual"] == "frac":
+            streams = embedded.unflatten(-1, (count, -1))
+        states = [streams]  # of x0_lambdas and dense: the first streams, then those behind each layer
+        block: Any
         for block in parts.h:
-            streams, read = block(streams, read)
+            if config["x0_lambdas"]:
+                streams = block.lambda_resid * streams + block.lambda_x0 * states[0]
+            streams, read = block(streams, read, tokens)
+            if config["residual"] == "dense":
+                states.append(streams)
+                streams = block.dense(states)
         if config["residual"] == "gated":
             top, _ = parts.hc_head(streams)
         elif config["residual"] == "mudd":
             top = parts.ln_f(*read)
         elif parts.hc_head is not None:
             top = parts.ln_f(parts.hc_head(streams))
+        elif config["residual"] == "frac":
+            top = parts.ln_f(streams.flatten(-2))
         elif config["stream_reduce"] == "last_pre":
             top = parts.ln_f(weighted_sum(read, streams))
         elif config["stream_reduce"] != "sum_norm":
@@ -667,10 +814,10 @@ class GPT(nn.Module):
         return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def connections(self) -> list[Any]:
-        """The modules that compute each sublayer's weights from the streams, in the order of the sublayers; mudd has one for each layer, and rc has
-        none (None)."""
-        multiway = self.config["residual"] == "mudd"
-        return [module for block in self.transformer.h for module in ((block.mudd,) if multiway else (block.hc_attn, block.hc_mlp))]
+        """The modules that compute each sublayer's weights from the streams, in the order of the sublayers; mudd and dense have one for each layer,
+        and rc has none (None)."""
+        of_layer = {"mudd": ("mudd",), "dense": ("dense",)}.get(self.config["residual"], ("hc_attn", "hc_mlp"))
+        return [getattr(block, name) for block in self.transformer.h for name in of_layer]
 
     @torch.no_grad()
     def generate(self, tokens: Tensor, count: int, temperature: float = 0.8, top_k: int | None = None) -> Tensor:

@@ -36,7 +36,7 @@ def _add(writer: Any, values: Mapping[str, Any], step: int, prefix: str = "") ->
 def write_events(folder: str, seconds: float = 600.0) -> Path:
     """Writes the run's events until it is complete, or quiet for so long, and returns their folder."""
     try:
-        from tensorboard.summary import Writer  # type: ignore[import-untyped,unused-ignore]
+        from tensorboard.summary import Writer  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError as error:
         raise Error(f"{error}: pip install tensorboard") from None
     run = read_run(folder, skip_damaged=True)

@@ -15,11 +15,12 @@ MOST_NAMES = 4  # of settings in a sentence
 
 # Settings of the residual connection, which is what is compared.
 OF_CONNECTION = ("residual", "n_streams", "stream_expand", "stream_reduce", "read_delay", "sinkhorn_iters", "freeze_gamma", "circulant_beta", "gated_rank",
-                 "attnres_block", "mudd_round", "wide_retention")
+                 "attnres_block", "attnres_heads", "mudd_round", "mudd_norm", "wide_retention", "hc_dynamic", "hc_until", "laurel_form", "laurel_rank", "dar_gate")
 WITHOUT_EFFECT = ("seed", "log_interval", "statistics_interval", "rank_timeout", "checkpoint_interval", "recompute", "shard_optimizer", "keep_checkpoints",
                   "allreduce_bucket")  # training does the same with any value, or the seed is the same
 TO_BE_NAMED = ("learning_rate", "min_lr", "dtype", "device", "gemm", "allreduce_dtype", "eval_interval",  # connections need rates of their own; others round
-               "hc_norm_gain", "hc_eps", "hc_norm_eps", "h_res_transposed", "hc_start", "hc_init", "decay_hc_gain")  # rc has no use for them
+               "hc_norm_gain", "hc_eps", "hc_norm_eps", "h_res_transposed", "hc_start", "hc_init", "decay_hc_gain",  # rc has no use for them
+               "x0_lambdas", "value_embeds", "resid_lambda_learning_rate", "x0_lambda_learning_rate", "value_embed_learning_rate")  # parts of any connection's model
 
 
 def _settings(run: Json) -> Json:

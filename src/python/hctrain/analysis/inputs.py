@@ -21,7 +21,7 @@ Json = Any  # an object, array, text or number of analysis.json
 
 EVALUATION = re.compile(r"eval-([A-Za-z0-9._-]+)\.json", re.ASCII)
 CHECKPOINT = re.compile(r"ckpt-\d+", re.ASCII)
-OF_CONNECTION = re.compile(r"\bhc_(attn|mlp|head)\.|\bstream_scale\b")  # names of parameters that a plain model has not
+OF_CONNECTION = re.compile(r"\b(hc_(attn|mlp|head)|mudd|dense|value_embed|ve_gate)\.|\b(stream_scale|lambda_(resid|x0))\b")  # names of parameters that a plain model has not
 WHEN_AND_WHERE = ("seed", "log_interval", "statistics_interval", "eval_interval", "checkpoint_interval", "keep_checkpoints")  # settings that repeats differ in
 SHOWN = ("checkpoints", "record.settings", "record.documents", "record.tasks", "record.steps.iter", "record.evaluations.iter", "record.statistics.iter")
 

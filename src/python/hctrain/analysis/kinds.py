@@ -9,9 +9,10 @@ from .inputs import Json, member, number
 
 # Of connections that are known here; runs of others are grey.
 COLOURS = {"rc": "#888888", "identity": "#9467bd", "hc": "#ff7f0e", "mhc": "#1f77b4", "mhc_lite": "#2ca02c", "shc": "#d62728", "krom": "#8c564b",
-           "circulant": "#e377c2", "go_mhc": "#bcbd22", "ohc": "#17becf", "gated": "#006d77", "attnres": "#3d348b", "mudd": "#e7298a", "wide": "#7f7f00"}
+           "circulant": "#e377c2", "go_mhc": "#bcbd22", "ohc": "#17becf", "gated": "#006d77", "attnres": "#3d348b", "mudd": "#e7298a", "wide": "#7f7f00",
+           "dense": "#66a61e", "laurel": "#a6761d", "dar": "#7570b3", "frac": "#00a0a0"}
 OTHER_COLOUR = "#555555"
-SINGLE_STREAM = ("rc", "attnres", "mudd")
+SINGLE_STREAM = ("rc", "attnres", "mudd", "dense", "laurel", "dar")
 DASHES = ("-", (0, (5, 1)), (0, (2, 1)), (0, (5, 1, 1, 1)))  # of the kinds of a variant
 
 

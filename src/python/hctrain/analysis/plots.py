@@ -391,12 +391,20 @@ def heat_maps(means: list[Json]) -> Picture | None:
 
 # ---- with which weights sublayers read and write: what hc_probe calls "h_pre.0", "depth.top", ...
 
-READS_AND_WRITES = {"h_pre": "reads", "h_gate": "reads (gates)", "h_post": "writes", "depth": "reads"}
+READS_AND_WRITES = {"h_pre": "reads", "h_gate": "reads (gates)", "h_post": "writes", "depth": "reads", "ve_gate": "gates of value embeddings"}
 WAYS = ("q reads (last: top)", "k reads", "v reads", "residual reads")  # of mudd, whose weights have a row for each
+MOST_PANELS = 12  # of a run
 
 
-def _value_panels(values: Json) -> Iterator[tuple[str, int, list[tuple[str, list[Json]]]]]:
-    """Title, row, and the named columns of each of the first four panels. H_res has heat maps of its own."""
+def _row_title(variant: str, group: str, row: int) -> str:
+    """Of a row of weights: one of mudd's ways, a fraction of frac, or a head of attention over depth."""
+    if variant == "mudd" and row < len(WAYS):
+        return WAYS[row]
+    return f"{'fraction' if variant == 'frac' else 'head'} {row} {READS_AND_WRITES.get(group, '')}"
+
+
+def _value_panels(values: Json, variant: str) -> Iterator[tuple[str, int, list[tuple[str, list[Json]]]]]:
+    """Title, row, and the named columns of each of the first panels. H_res has heat maps of its own."""
     groups: dict[str, list[tuple[str, Json]]] = {}
     for name, value in values.items():
         if "." in name and not name.startswith("h_res."):
@@ -404,16 +412,16 @@ def _value_panels(values: Json) -> Iterator[tuple[str, int, list[tuple[str, list
     panels = []
     for group, found in groups.items():
         if isinstance(found[0][1][0], list):
-            panels += [(WAYS[row], row, [(name, value[row]) for name, value in found if row < len(value)]) for row in range(min(len(found[0][1]), len(WAYS)))]
+            panels += [(_row_title(variant, group, row), row, [(name, value[row]) for name, value in found if row < len(value)]) for row in range(len(found[0][1]))]
         else:
             panels.append((READS_AND_WRITES.get(group, ""), 0, found))
-    yield from panels[:4]
+    yield from panels[:MOST_PANELS]
 
 
 def value_maps(means: list[Json]) -> Picture | None:
     picture = Picture("value_maps", "What sublayers read and write", "Weights with which each sublayer reads and writes, means over tokens; the darkest blue is the number in the "
-                      "title, and red is below zero. Rows are streams, or earlier states from the embedding on. Columns are sublayers, of mudd blocks; one behind them is what the "
-                      "output layer reads", "run,value,way,place,mean", ROWS)
+                      "title, and red is below zero. Rows are streams, fractions, heads, or earlier states from the embedding on. Columns are sublayers, of mudd and dense blocks; "
+                      "one behind them is what the output layer reads", "run,value,way,place,mean", ROWS)
 
     def draw(axes: Axes, columns: list[list[float]], title: str) -> None:
         rows = max(map(len, columns))
@@ -428,7 +436,7 @@ def value_maps(means: list[Json]) -> Picture | None:
         axes.set_axis_off()
 
     for run in means:
-        panels = list(_value_panels(kinds.newest(run, "value_means") or {}))
+        panels = list(_value_panels(kinds.newest(run, "value_means") or {}, kinds.variant(run)))
         for title, row, named in panels:
             columns = [[number(one) for one in value[:MOST_SIDE]] for _, value in named[:MOST_SIDE]]
             picture.rows += [(run["name"], name, row, place, one) for (name, _), column in zip(named, columns) for place, one in enumerate(column) if not math.isnan(one)]

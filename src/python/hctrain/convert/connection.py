@@ -16,7 +16,8 @@ MODULES = ("hc_attn", "hc_mlp")  # of a layer, there and here
 TRANSPOSED_ALIKE = ("shc", "mhc_lite", "krom")
 # What their models are, whatever the config says.
 COMMON = {"embed_norm": False, "stream_expand": "copy", "read_delay": False, "hc_norm_gain": True, "hc_eps": 0.0, "hc_norm_eps": 0.0, "rope_fraction": 1.0,
-          "attn_scale": 0.0, "head_bias": False, "logit_softcap": 0.0, "activation": "gelu", "sinkhorn_iters": 20}
+          "attn_scale": 0.0, "head_bias": False, "logit_softcap": 0.0, "activation": "gelu", "sinkhorn_iters": 20, "hc_dynamic": True, "hc_until": 0, "x0_lambdas": False,
+          "value_embeds": False}
 
 
 class Shape(NamedTuple):

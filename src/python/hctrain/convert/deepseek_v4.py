@@ -43,8 +43,9 @@ def _check(config: Mapping[str, Any], place: str) -> tuple[int, int]:
     needed = {"residual": ("mhc", "DeepSeek-V4's hyper-connections are mhc"),
               "hc_norm_gain": (False, "their norm has no gain, so give --no-hc-norm-gain when the run begins"),
               "h_res_transposed": (False, "their form is that without it"), "stream_expand": ("copy", "their streams have no scales"),
-              "read_delay": (False, "their sublayers read with their own H_pre")}
-    values = {"hc_norm_gain": True, "h_res_transposed": False, "stream_expand": "copy", "read_delay": False, **config}
+              "read_delay": (False, "their sublayers read with their own H_pre"), "hc_dynamic": (True, "their matrices depend on the token"),
+              "hc_until": (0, "all their sublayers mix the streams"), "x0_lambdas": (False, "their layers add no earlier streams")}
+    values = {"hc_norm_gain": True, "h_res_transposed": False, "stream_expand": "copy", "read_delay": False, "hc_dynamic": True, "hc_until": 0, "x0_lambdas": False, **config}
     for name, (value, words) in needed.items():
         if values.get(name) != value:
             raise Error(f"{place}: {name} is {as_json(values.get(name))}: {words}")
