@@ -239,7 +239,12 @@ def to_torch(bench):
              ("mhc_lite", 4, ()), ("mhc_lite", 3, ("--bias",)), ("shc", 4, ()), ("shc", 2, ()), ("shc", 3, ("--bias",)),
              ("shc", 8, ("--stream-reduce", "sum_norm")), ("shc", 4, ("--stream-expand", "scaled")),
              ("mhc", 3, ("--bias", "--stream-expand", "scaled")), ("rc", 1, TRACK3), ("mhc", 4, TRACK3), ("mudd", 1, TRACK3),
-             ("rc", 1, ("--head-bias", "--embed-norm")), ("gated", 2, ("--embed-norm", "--qk-norm"))]
+             ("rc", 1, ("--head-bias", "--embed-norm")), ("gated", 2, ("--embed-norm", "--qk-norm")),
+             ("rc", 1, ("--x0-lambdas", "--value-embeds")), ("mudd", 1, ("--mudd-norm", "prepost", "--value-embeds")),
+             ("attnres", 1, ("--attnres-heads", 4)), ("dar", 1, ("--attnres-heads", 3, "--attnres-block", 2, "--x0-lambdas")),
+             ("dar", 1, ("--dar-gate", "none")), ("laurel", 1, ("--laurel-form", "rw")), ("laurel", 1, ("--laurel-rank", 3)),
+             ("hc", 4, ("--hc-dynamic=false", "--stream-reduce", "sum_norm")), ("shc", 4, ("--hc-dynamic=false", "--hc-until", 5)),
+             ("mhc", 3, ("--hc-until", 3, "--read-delay")), ("frac", 4, ("--hc-until", 2, "--x0-lambdas")), ("frac", 2, ("--hc-dynamic=false",))]
     known = load_program(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "python", "hctrain"))
     cases += [(residual, 4, ()) for residual in known.CONNECTIONS if residual not in {case[0] for case in cases if case[2] != TRACK3}]
     for residual, streams, options in cases:

@@ -246,6 +246,8 @@ class Export(programs.Case):
                                     (OURS, f"embed_norm = true, {llama}", {"embed_norm": True}),
                                     (OURS, f"head_bias = true, {llama}", {"head_bias": True}),
                                     (OURS, f"rope_fraction = 0.5, {llama}", {"rope_fraction": 0.5}),
+                                    (PLAIN, f"value_embeds = true, {gpt2}", {"value_embeds": True}),
+                                    (OURS, f"x0_lambdas = true, {llama}", {"x0_lambdas": True}),
                                     (OURS, f"attn_scale = 0.12, {llama}", {"attn_scale": 0.12}),
                                     (OURS, f'position = "none", {llama}', {"position": "none"}),
                                     (OURS, f'mlp = "relu2", {llama}', {"mlp": "relu2"}),

@@ -6,7 +6,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import programs
 
-RESIDUALS = ("rc", "identity", "hc", "mhc", "mhc_lite", "shc", "krom", "circulant", "go_mhc", "ohc", "gated", "attnres", "mudd", "wide")
+RESIDUALS = ("rc", "identity", "hc", "mhc", "mhc_lite", "shc", "krom", "circulant", "go_mhc", "ohc", "gated", "attnres", "mudd", "wide",
+             "dense", "laurel --x0-lambdas", "dar --attnres-heads 4 --value-embeds", "frac", "mudd --mudd-norm prepost", "mhc --no-hc-dynamic",
+             "shc --hc-until 2")
 # largest difference of a loss, of some 5.5
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-3, "fp16": 5e-4}
 MODEL = ("--n-layer 2 --n-head 1 --n-embd 64 --block-size 32 --batch-size 2 --max-iters 3 --learning-rate 6e-4 --warmup-iters 0 --eval-interval 3 "

@@ -11,7 +11,7 @@ import programs
 from hctrain.checkpoints import Tensors
 
 TOLERANCE = 1e-5
-VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth")  # that hc_probe writes of the frame
+VALUES = ("h_pre", "h_post", "h_res", "h_gate", "depth", "ve_gate")  # that hc_probe writes of the frame
 SAMPLES = 6
 
 
@@ -116,7 +116,7 @@ def differences(ours, theirs, where=""):
 class AnalysisNumpy(programs.Case):
     def test_numbers(self):
         """Of small models that are trained with steps so large that H gets far from the identity."""
-        for residual, streams, *more in [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1)]:
+        for residual, streams, *more in [("shc", 4), ("mhc", 3, "--read-delay"), ("gated", 2), ("mudd", 1), ("frac", 2), ("attnres", 1, "--attnres-heads", "2", "--value-embeds")]:
             with self.subTest(residual):
                 self.train(residual, "--residual", residual, "--n-streams", streams, "--n-layer", "2", "--block-size", "48", "--max-iters", "30",
                            "--warmup-iters", "5", "--learning-rate", "3e-2", *more)

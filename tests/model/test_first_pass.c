@@ -35,8 +35,10 @@ struct setting {
 
 static void create(struct small_model *model, struct compute *compute, const struct residual_variant *variant,
                    const struct setting *setting, bool bias) {
+    static const char *const some[] = {"hc_dynamic=false", "x0_lambdas=true", "mudd_norm=prepost",
+                                       "hc_until=3",       "attnres_heads=2", "value_embeds=true"};
     int64_t streams = residual_is_single(variant) ? 1 : 3;
-    while (!residual_takes(variant, streams)) {
+    while (!residual_takes(variant, streams) || (variant->has_fractions && 32 % streams)) {
         streams++;
     }
     struct model_config config = small_model_config(variant->name, streams);
@@ -47,10 +49,16 @@ static void create(struct small_model *model, struct compute *compute, const str
                                     "tie_embeddings=false position=none attnres_block=1 mudd_round=64");
     config.vocab_size = WORDS;
     config.block_size = CONTEXT;
-    config.read_delay = residual_has_matrices(variant) && residual_number(variant) % 4 >= 2;
+    config.read_delay =
+        residual_has_matrices(variant) && !variant->has_fractions && residual_number(variant) % 4 >= 2;
     config.embed_norm = residual_number(variant) % 3 == 0;
     config.head_bias = residual_number(variant) % 2;
-    config.stream_expand = bias && !residual_is_single(variant);
+    config.stream_expand = bias && !residual_is_single(variant) && !variant->has_fractions;
+    for (size_t i = 0; i < COUNT(some); i++) {
+        if ((i + residual_number(variant)) % 4 > 0) {
+            small_model_set_if_taken(&config, some[i]);
+        }
+    }
     small_model_create_planned(model, compute, &config,
                                &(struct gpt_options){.vocabulary = SCORED,
                                                      .type = setting->type,

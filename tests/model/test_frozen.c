@@ -106,6 +106,12 @@ static struct model_config untied(void) {
     return config;
 }
 
+static struct model_config with_value_embeds(void) {
+    struct model_config config = config_of("dar");
+    config.value_embeds = config.x0_lambdas = true;
+    return config;
+}
+
 UNIT_TEST(frozen_parameters_stay_and_others_move) {
     const struct {
         struct model_config config;
@@ -122,6 +128,9 @@ UNIT_TEST(frozen_parameters_stay_and_others_move) {
         {untied(), "wte", 0, false},
         {untied(), "lm_head\\.weight", 0, false},
         {untied(), "wte|lm_head|wpe", 0, false},
+        {with_value_embeds(), "value_embed", 0, false},
+        {with_value_embeds(), "ve_gate|lambda_x0", 1, false},
+        {config_of("laurel"), "w_down|c_attn", 0, false},
         {config_of("krom"), "attn\\.c_|mlp\\.c_|wte|wpe|ln_", 0, true}, /* all but the connections */
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

@@ -21,7 +21,7 @@ struct generation_case {
     int64_t streams;
     bool bias, norm_sum;
     enum element_type type;
-    bool read_delay;
+    const char *settings; /* after all others; NULL: none */
 };
 
 /* The same weights twice: planned for whole passes, and for generation. */
@@ -44,9 +44,7 @@ static void pair_create(struct pair *pair, const struct generation_case *shape) 
     if (shape->bias && shape->norm_sum) {
         config.qk_norm = QK_NORM_GAINED;
     }
-    if (shape->read_delay) {
-        small_model_set(&config, "read_delay=true stream_reduce=last_pre");
-    }
+    small_model_set(&config, shape->settings ? shape->settings : "");
     small_model_create_typed(&pair->whole, compute, &config, ROWS, shape->type);
     small_model_randomise(&pair->whole, 3);
     const struct gpt_options options = {.batch = ROWS,
@@ -123,18 +121,28 @@ UNIT_TEST(steps_agree_with_whole_passes) {
         {"hc", 3, .norm_sum = true},
         {"hc", 4, .bias = true},
         {"mhc", 4, .norm_sum = true},
-        {"mhc", 4, .bias = true, .read_delay = true},
+        {"mhc", 4, .bias = true, .settings = "read_delay=true stream_reduce=last_pre"},
+        {"mhc", 4, .settings = "hc_dynamic=false stream_reduce=head"},
+        {"hc", 4, .bias = true, .settings = "hc_until=2 x0_lambdas=true"},
+        {"rc", 1, .norm_sum = true, .settings = "x0_lambdas=true value_embeds=true"},
         {"mhc_lite", 4, .bias = true, .norm_sum = true},
         {"mhc_lite", 5, .bias = false},
         {"shc", 4, .norm_sum = true},
         {"shc", 8, .bias = true},
         SHC_IN_BF16,
         {"gated", 4, .norm_sum = true},
-        {"gated", 3, .bias = true},
-        {"attnres", 1, .norm_sum = true},
+        {"gated", 3, .bias = true, .settings = "x0_lambdas=true value_embeds=true"},
+        {"attnres", 1, .norm_sum = true, .settings = "attnres_heads=4"},
         {"attnres", 1, .bias = true},
         {"mudd", 1, .norm_sum = true},
-        {"mudd", 1, .bias = true},
+        {"mudd", 1, .bias = true, .settings = "mudd_norm=prepost value_embeds=true"},
+        {"dense", 1, .bias = true, .settings = "value_embeds=true"},
+        {"laurel", 1, .norm_sum = true, .settings = "laurel_rank=5 x0_lambdas=true"},
+        {"laurel", 1, .bias = true, .settings = "laurel_form=rw"},
+        {"dar", 1, .norm_sum = true, .settings = "x0_lambdas=true"},
+        {"dar", 1, .bias = true, .settings = "attnres_heads=2 dar_gate=none"},
+        {"frac", 4, .norm_sum = true, .settings = "hc_until=3 x0_lambdas=true"},
+        {"frac", 2, .bias = true},
     };
     static const size_t prompts[] = {1, 5, LENGTH - 1, LENGTH};
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -155,6 +163,8 @@ UNIT_TEST(rows_do_not_depend_on_each_other) {
         SHC_IN_BF16,
         {"gated", 3, .bias = true, .type = ELEMENT_BF16},
         {"mudd", 1, .bias = true, .norm_sum = true, .type = ELEMENT_BF16},
+        {"dar", 1, .bias = true, .type = ELEMENT_BF16, .settings = "x0_lambdas=true value_embeds=true"},
+        {"frac", 4, .bias = true},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct pair pair;

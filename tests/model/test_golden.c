@@ -125,11 +125,13 @@ static void judge_tensor(const char *name, const float *actual, const float *exp
 }
 
 /* In 16 bits, as test_model.c derives it: twice the root of the roundings on the way, 8 a sublayer and 4 outside,
- * units of roundoff. With qk_norm queries and keys are rounded once more, and a square doubles a number's error. */
+ * units of roundoff. With qk_norm queries and keys are rounded once more, and a square doubles a number's error. Of
+ * fractions, H is computed from few channels, whose errors do not average. */
 static double rounding_of(enum element_type type, const struct golden_case *golden) {
     struct model_config config;
     require(config_file_read(golden_path(golden, "."), &config));
-    const double more = (config.qk_norm != QK_NORM_NONE ? 1.0 : 0.0) + (config.mlp == MLP_RELU2 ? 1.0 : 0.0);
+    const double more = (config.qk_norm != QK_NORM_NONE ? 1.0 : 0.0) + (config.mlp == MLP_RELU2 ? 1.0 : 0.0) +
+                        (config.residual->has_fractions ? 6.0 : 0.0);
     return 2.0 * sqrt((8.0 + more) * 2.0 * (double)config.n_layer + 4.0) * rounding_unit(type);
 }
 

@@ -319,6 +319,10 @@ LONG_TEST(test_gpu_with_other_connections) {
     train("emulation", "portable", "hc", "", ELEMENT_FP32);
     train("emulation", "portable", "rc", "", ELEMENT_FP32);
     train("emulation", "auto", "mudd", "", ELEMENT_BF16);
+    train("emulation", "portable", "frac", "n_streams=4 hc_until=3", ELEMENT_FP32);
+    train("emulation", "auto", "mhc", "hc_dynamic=false hc_until=3", ELEMENT_BF16);
+    train("emulation", "auto", "dar", "attnres_heads=4 x0_lambdas=true value_embeds=true", ELEMENT_BF16);
+    train("emulation", "portable", "laurel", "laurel_rank=5", ELEMENT_FP32);
 }
 
 UNIT_TEST(test_gpu_with_matrix_units) {
@@ -331,6 +335,8 @@ UNIT_TEST(test_cpu) {
     train(NULL, "portable", "mudd", MODERN, ELEMENT_BF16);
     train(NULL, "portable", "shc", MODERN, ELEMENT_BF16);
     train(NULL, "auto", "mhc", DELAYED, ELEMENT_BF16);
+    train(NULL, "portable", "dar", "attnres_heads=2 x0_lambdas=true value_embeds=true", ELEMENT_BF16);
+    train(NULL, "portable", "laurel", "laurel_rank=5", ELEMENT_BF16);
     assert_true(has_run("mix_between") && has_run("mix_backward"));
     assert_true(has_run("few_rows_multiply") && has_run("projections_gradient") && has_run("convert_to_fp32"));
 }
@@ -353,6 +359,11 @@ LONG_TEST(test_cpu_with_other_connections) {
     train(NULL, "portable", "rc", MODERN, ELEMENT_FP32);
     train(NULL, "auto", "shc", "", ELEMENT_FP32);
     train(NULL, "portable", "identity", "", ELEMENT_BF16);
+    train(NULL, "portable", "frac", "n_streams=4 x0_lambdas=true", ELEMENT_BF16);
+    train(NULL, "portable", "mudd", "mudd_norm=prepost value_embeds=true", ELEMENT_BF16);
+    train(NULL, "portable", "dense", "", ELEMENT_BF16);
+    train(NULL, "portable", "shc", "hc_dynamic=false x0_lambdas=true", ELEMENT_BF16);
+    train(NULL, "portable", "hc", "hc_until=1", ELEMENT_FP32);
 }
 
 UNIT_TEST_MAIN(scratch_begin, scratch_end)

@@ -290,15 +290,86 @@ static const struct model_case cases[] = {
     {"wide", 4, .settings = "read_delay=true stream_reduce=head norm=rmsnorm"},
 };
 
-UNIT_TEST(models_agree) {
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        struct model_case shape = cases[i];
+/* Keys that change connections. */
+#define STATIC "hc_dynamic=false "
+static const struct model_case wirings[] = {
+    /* matrices that no token changes: of all kinds of maps, and with all kinds of tops */
+    {MHC, .bias = true, .settings = STATIC "stream_reduce=head hc_eps=0.01", .absent = "transformer.hc_head.w_pre"},
+    {HC, .dropout = true, .scaled = true, .settings = STATIC "norm=rmsnorm",
+     .absent = "transformer.h.1.hc_mlp.norm.weight"},
+    {SHC, .bias = true, .norm_sum = true, .settings = STATIC, .absent = "transformer.h.1.hc_mlp.gamma_u"},
+    {SHC, .type = ELEMENT_BF16, .settings = STATIC "read_delay=true stream_reduce=auto"},
+    {"mhc_lite", 3, .settings = STATIC "h_res_transposed=true"},
+    {"krom", 4, .type = ELEMENT_FP16, .settings = STATIC "h_res_transposed=true stream_reduce=head"},
+    {"circulant", 5, .settings = STATIC "read_delay=true stream_reduce=norm_sum"},
+    {"go_mhc", 3, .settings = STATIC},
+    {"ohc", 4, .settings = STATIC},
+    {"identity", 2, .settings = STATIC},
+    {"frac", 3, .bias = true, .settings = STATIC, .absent = "transformer.h.0.hc_attn.alpha_mix"},
+    /* sublayers that leave the streams unmixed: some or nearly all */
+    {MHC, .norm_sum = true, .settings = "hc_until=3 stream_reduce=head", .absent = "transformer.h.1.hc_mlp.b_res"},
+    {MHC, .dropout = true, .settings = STATIC "hc_until=2 read_delay=true stream_reduce=auto"},
+    {SHC, .bias = true, .settings = "hc_until=1 read_delay=true stream_reduce=auto", .both_types = true,
+     .absent = "transformer.h.0.hc_mlp.gamma_u"},
+    {HC, .bias = true, .settings = "hc_until=1", .absent = "transformer.h.0.hc_mlp.alpha_res"},
+    {HC, .type = ELEMENT_BF16, .settings = STATIC "hc_until=2"},
+    {"krom", 8, .type = ELEMENT_FP16, .settings = "hc_until=1 h_res_transposed=true hc_norm_gain=false"},
+    {"wide", 4, .settings = "hc_until=2 wide_retention=true", .absent = "transformer.h.1.hc_attn.b_res"},
+    {"frac", 6, .dropout = true, .settings = "hc_until=3 hc_norm_gain=false"},
+    /* layers that begin with the first streams again, scaled ones too */
+    {RC, .bias = true, .dropout = true, .settings = "x0_lambdas=true embed_norm=true"},
+    {MHC, .scaled = true, .settings = "x0_lambdas=true"},
+    {SHC, .bias = true, .settings = "x0_lambdas=true read_delay=true stream_reduce=auto"},
+    {"mhc", 4, .type = ELEMENT_BF16, .settings = "x0_lambdas=true"},
+    {HC, .scaled = true, .dropout = true, .settings = "x0_lambdas=true " STATIC},
+    {"gated", 2, .scaled = true, .settings = "x0_lambdas=true"},
+    {"wide", 4, .scaled = true, .settings = "x0_lambdas=true wide_retention=true"},
+    {"laurel", 1, .dropout = true, .settings = "x0_lambdas=true"},
+    {"dar", 1, .dropout = true, .settings = "x0_lambdas=true attnres_block=1"},
+    {"frac", 2, .bias = true, .dropout = true, .settings = "x0_lambdas=true"},
+    /* embeddings of values: in the last layer and in every other one before it, for heads of all kinds */
+    {RC, .bias = true, .settings = "value_embeds=true n_layer=3 x0_lambdas=true",
+     .absent = "transformer.h.1.attn.ve_gate.weight"},
+    {SHC, .type = ELEMENT_BF16, .settings = "value_embeds=true n_embd=18 n_layer=1", .both_types = true},
+    {MUDD, .bias = true, .dropout = true, .settings = "value_embeds=true " HEADS "position=rope head_dim=6",
+     .absent = "transformer.h.0.attn.value_embed.weight"},
+    {"attnres", 1, .settings = "value_embeds=true " HEADS "qk_norm=plain head_dim=5"},
+    {"gated", 2, .type = ELEMENT_FP16, .settings = "value_embeds=true n_head=5 n_kv_head=1 head_dim=3"},
+    /* norms around mixtures of layers */
+    {MUDD, .bias = true, .dropout = true, .settings = "mudd_norm=prepost norm_eps=0.03"},
+    {MUDD, .type = ELEMENT_BF16, .settings = "mudd_norm=prepost value_embeds=true n_layer=2"},
+    /* heads over depth */
+    {"attnres", 1, .bias = true, .settings = "attnres_heads=3"},
+    {"attnres", 1, .type = ELEMENT_BF16, .settings = "attnres_heads=12 norm=rmsnorm hc_norm_gain=false"},
+    {"dar", 1, .bias = true, .settings = "attnres_heads=2 attnres_block=2 dar_gate=none", .both_types = true,
+     .absent = "transformer.h.0.hc_attn.gate"},
+    {"dar", 1, .bias = true, .dropout = true, .settings = "n_layer=3 attnres_block=4 hc_norm_gain=false"},
+    /* one stream: parts of laurel's form, ranks that no vector divides; sums over depth in 16 bits */
+    {"laurel", 1, .bias = true, .settings = "laurel_form=rw", .absent = "transformer.h.0.hc_attn.w_up"},
+    {"laurel", 1, .type = ELEMENT_BF16, .settings = "laurel_form=lr laurel_rank=5", .both_types = true,
+     .absent = "transformer.h.0.hc_attn.b_mix"},
+    {"laurel", 1, .bias = true, .settings = "laurel_rank=1 n_layer=1", .memory = LITTLE_MEMORY},
+    {"dense", 1, .dropout = true, .type = ELEMENT_FP16, .settings = "value_embeds=true"},
+    {"frac", 4, .bias = true, .dropout = true, .type = ELEMENT_BF16, .both_types = true},
+};
+
+static void compare_all(const struct model_case *all, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        struct model_case shape = all[i];
         compare_case(&shape);
         if (shape.both_types && test_is_whole()) {
             shape.type = shape.type == ELEMENT_FP32 ? ELEMENT_BF16 : ELEMENT_FP32;
             compare_case(&shape);
         }
     }
+}
+
+UNIT_TEST(models_agree) {
+    compare_all(cases, COUNT(cases));
+}
+
+UNIT_TEST(wirings_agree) {
+    compare_all(wirings, COUNT(wirings));
 }
 
 /* GEMMs by a backend that reads 16 bits and has an epilogue, as on a GPU: bias and both GELUs. */
@@ -373,11 +444,16 @@ UNIT_TEST(huge_logits_are_capped) {
 
 static const int64_t few_to_many[] = {2, 5, 8};
 
+/* Whether models of 12 channels and of 16 can have so many streams, which may be fractions of them. */
+static bool takes(const struct residual_variant *variant, int64_t streams) {
+    return residual_takes(variant, streams) && !(variant->has_fractions && 12 % streams);
+}
+
 /* Of variant i, in turn: tests that use these share compiled kernels. */
 static int64_t streams_of(size_t i) {
     const struct residual_variant *variant = residual_at(i);
     for (size_t k = i; k < i + COUNT(few_to_many); k++) {
-        if (residual_takes(variant, few_to_many[k % COUNT(few_to_many)])) {
+        if (takes(variant, few_to_many[k % COUNT(few_to_many)])) {
             return few_to_many[k % COUNT(few_to_many)];
         }
     }
@@ -495,7 +571,7 @@ static void compare_variant(const char *residual, int64_t streams) {
     struct model_case shape = settings[turn++ % COUNT(settings)];
     shape.residual = residual;
     shape.streams = streams;
-    shape.scaled &= streams > 1;
+    shape.scaled &= streams > 1 && !residual_find(residual)->has_fractions;
     compare_case(&shape);
 }
 
@@ -510,7 +586,7 @@ UNIT_TEST(every_variant_agrees) {
         const int64_t usual = streams_of(i);
         compare_variant(variant->name, usual);
         for (size_t k = 0; k < COUNT(few_to_many) && test_is_whole(); k++) {
-            if (few_to_many[k] != usual && residual_takes(variant, few_to_many[k])) {
+            if (few_to_many[k] != usual && takes(variant, few_to_many[k])) {
                 compare_variant(variant->name, few_to_many[k]);
             }
         }

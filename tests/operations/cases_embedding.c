@@ -86,7 +86,8 @@ static const struct buffer *upload_integers(struct bench *bench, const int32_t *
     return buffer;
 }
 
-static void run_embedding_backward(struct bench *bench) {
+/* Tokens by their numbers. */
+static struct token_groups upload_groups(struct bench *bench) {
     const size_t n = bench->token_count;
     int32_t *ids = calloc(3 * n + 1, sizeof *ids), *starts = ids + n, *places = ids + 2 * n + 1;
     size_t distinct = 0, placed = 0;
@@ -107,11 +108,16 @@ static void run_embedding_backward(struct bench *bench) {
                                         upload_integers(bench, starts, distinct + 1),
                                         upload_integers(bench, places, n), distinct};
     free(ids);
+    return groups;
+}
+
+static void run_embedding_backward(struct bench *bench) {
+    const size_t n = bench->token_count;
     const struct embedding weights = embedding_at(bench, case_weights),
                            gradients = embedding_at(bench, case_gradients);
     const struct buffer *d_streams = bench_derivative(bench, "streams");
     const struct embedding_input input = embedding_input_of(bench);
-    embedding_backward(bench->operations, &input, groups, weights, d_streams,
+    embedding_backward(bench->operations, &input, upload_groups(bench), weights, d_streams,
                        bench_scratch(bench, n * bench->channels), gradients, bench->accumulate);
 }
 
@@ -125,6 +131,87 @@ OPERATION(embedding, "embedding", "embedding.cl", embedding_describe, .other_fil
 
 OPERATION(embedding_from, "embedding at", "embedding.cl", embedding_describe, .reference = embedding_reference,
           .forward = run_embedding_forward, .check = embedding_check);
+
+/* ---- embeddings of values, added to those in qkv: what is made of `y`, which has another gradient. Of the
+ * variation FROZEN the table has no gradient. */
+
+enum { TRAINED, FROZEN };
+
+static struct head_shape heads_of(const struct bench *bench) {
+    return head_shape(&bench->operations->shape);
+}
+
+static void values_describe(struct bench *bench) {
+    const struct head_shape heads = heads_of(bench);
+    const size_t n = bench->token_count, size = n * bench->channels;
+    struct field *table =
+        bench_parameter(bench, "table", bench->vocabulary * (size_t)heads.kv_row, 0.1, bench->shape.spread);
+    table->constant = bench->shape.variation == FROZEN;
+    table->written = 0;
+    bench_gap(bench);
+    bench_parameter(bench, "gate", (size_t)heads.kv_heads * VALUE_EMBED_CHANNELS, 0.0, 0.5);
+    bench_activation(bench_input(bench, "qkv", n * (size_t)heads.qkv_row, 0.2, 1.0));
+    bench_activation(bench_input(bench, "y", size, 0.1, 1.0));
+    bench_activation(bench_output(bench, "changed", n * (size_t)heads.qkv_row));
+    bench_activation(bench_output(bench, "passed", size))->implied = true;
+    bench_byproduct(bench, "gates", n * (size_t)heads.kv_heads);
+}
+
+static void values_reference(struct bench *bench) {
+    const struct head_shape heads = heads_of(bench);
+    const size_t row = (size_t)heads.kv_row, qkv_row = (size_t)heads.qkv_row, size = (size_t)heads.size;
+    for (size_t token = 0; token < bench->token_count; token++) {
+        const double *e = bench_values(bench, "table") + (size_t)bench->ids[token] * row;
+        double *v = bench_row(bench, "changed", token), *gates = bench_row(bench, "gates", token);
+        memcpy(v, bench_row(bench, "qkv", token), qkv_row * sizeof *v);
+        memcpy(bench_row(bench, "passed", token), bench_row(bench, "y", token), bench->channels * sizeof *v);
+        for (size_t i = 0; i < row; i++) {
+            const double *w = bench_values(bench, "gate") + i / size * VALUE_EMBED_CHANNELS;
+            gates[i / size] =
+                3.0 / (1.0 + exp(-reference_dot(VALUE_EMBED_CHANNELS, w, bench_row(bench, "y", token))));
+            v[qkv_row - row + i] += gates[i / size] * e[i];
+        }
+    }
+}
+
+static struct value_embed value_embed_at(const struct bench *bench,
+                                         struct span (*at)(const struct bench *, const char *)) {
+    return (struct value_embed){at(bench, "table"), at(bench, "gate")};
+}
+
+static struct value_embed_values values_of(const struct bench *bench) {
+    return (struct value_embed_values){&bench->ids_buffer, bench_buffer(bench, "y"), bench_buffer(bench, "gates")};
+}
+
+static void run_values_forward(struct bench *bench) {
+    const struct value_embed_values values = values_of(bench);
+    const struct buffer *qkv = bench_buffer(bench, "changed");
+    bench_copy_all(bench, bench_buffer(bench, "qkv"), qkv, bench->token_count * (size_t)heads_of(bench).qkv_row);
+    value_embed_forward(bench->operations, bench->token_count, value_embed_at(bench, case_weights), &values, qkv);
+}
+
+static void run_values_backward(struct bench *bench) {
+    const struct value_embed_values values = values_of(bench);
+    const struct head_shape heads = heads_of(bench);
+    const size_t n = bench->token_count;
+    struct value_embed_gradients gradients = {
+        .d_qkv = bench_derivative(bench, "qkv"),
+        .d_y = bench_derivative(bench, "y"),
+        .d_gates = bench_scratch(bench, n * (size_t)heads.kv_heads),
+        .groups = upload_groups(bench),
+        .weights = value_embed_at(bench, case_gradients),
+    };
+    if (bench->shape.variation == FROZEN) {
+        gradients.weights.table.buffer = NULL;
+    }
+    bench_copy_all(bench, bench_derivative(bench, "changed"), gradients.d_qkv, n * (size_t)heads.qkv_row);
+    bench_copy_all(bench, bench_derivative(bench, "passed"), gradients.d_y, n * bench->channels);
+    value_embed_backward(bench->operations, n, value_embed_at(bench, case_weights), &values, &gradients,
+                         bench->accumulate);
+}
+
+OPERATION(values, "value_embed", "value_embeds.cl", values_describe, .reference = values_reference,
+          .forward = run_values_forward, .backward = run_values_backward);
 
 /* ---- cases */
 
@@ -153,5 +240,12 @@ const struct operation_case cases_embedding[] = {
     CASE(embedding_from, "S=4", .batch = 3, .sequence = 2, .variation = 70),
     CASE(embedding_from, "S=3, scaled", .streams = 3, .batch = 2, .sequence = 2, .variation = 7, .scaled = true),
     CASE(embedding_from, "rc", .residual = "rc", .batch = 3, .sequence = 1, .variation = 1),
+    TINY(values, "rc", 2, 3, TINY_RC),
+    TINY(values, "rc, a key head, frozen", 2, 3, TINY_RC, .kv_heads = 1, .variation = FROZEN),
+    CASE(values, "4 heads, 2 key heads", .heads = 4, .kv_heads = 2, .batch = 3, .sequence = 8),
+    CASE(values, "C=768, 12 heads, 4 key heads", .channels = 768, .heads = 12, .kv_heads = 4),
+    CASE(values, "heads of 5, more tokens than chunks", .heads = 6, .kv_heads = 3, .head_size = 5, .batch = 2,
+         .sequence = 75),
+    CASE(values, "a head of 24", .batch = 2, .sequence = 40, .vocabulary = 3),
     {.test = NULL},
 };

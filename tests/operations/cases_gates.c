@@ -3,7 +3,7 @@
 #include "tests/operations/operation_bench.h"
 
 /* What a case's `variation` changes. */
-enum { ALONE, AT_TOP };
+enum { ALONE, AT_TOP, UNNORMED /* streams after the branch stay as they are */ };
 
 static size_t row_length(const struct bench *bench) {
     return bench->streams * bench->channels;
@@ -188,8 +188,8 @@ static void stream_reference(struct bench *bench, size_t row) {
         }
     }
     for (size_t k = 0; k < c && branch; k++) {
-        bench_values(bench, "next_normed")[row * c + k] =
-            bench_values(bench, "mixed")[row * c + k] / sqrt(sum / (double)c + epsilon);
+        const double rms = bench->shape.variation == UNNORMED ? 1.0 : sqrt(sum / (double)c + epsilon);
+        bench_values(bench, "next_normed")[row * c + k] = bench_values(bench, "mixed")[row * c + k] / rms;
     }
     if (branch) {
         bench_values(bench, "next_squares")[row] = sum;
@@ -244,8 +244,8 @@ static void run_gates_forward(struct bench *bench) {
     gates_forward(bench->operations, n, &values, bench_buffer(bench, "u"));
     gates_open(bench->operations, n, values.logits, bench_buffer(bench, "gates"));
     if (values.output) {
-        gates_leave(bench->operations, n, &values, bench_buffer(bench, "next_normed"),
-                    bench_buffer(bench, "next_squares"));
+        gates_leave(bench->operations, n, &values, bench->shape.variation != UNNORMED,
+                    bench_buffer(bench, "next_normed"), bench_buffer(bench, "next_squares"));
     }
 }
 
@@ -281,12 +281,14 @@ const struct operation_case cases_gates[] = {
     TINY(gates, "S=4 rank 2", 2, 3, GATED(4, 2)),
     TINY(gates, "S=4 rank 2, top", 2, 3, GATED(4, 2), .variation = AT_TOP),
     TINY(gates, "S=4 rank 2, no gain", 2, 3, GATED(4, 2), .gainless = true),
+    TINY(gates, "S=4 rank 2, not normalised", 2, 3, GATED(4, 2), .variation = UNNORMED),
     CASE(matrices, "S=3 C=20 rank 17", .channels = 20, GATED(3, 17)),
     CASE(matrices, "S=2 C=64", .channels = 64, GATED(2, 0)),
     CASE(hidden, "S=8 rank 33", .batch = 2, .sequence = 40, GATED(8, 33)),
     CASE(gates, "S=2 C=5", .channels = 5, GATED(2, 0)),
     CASE(gates, "S=4 C=768", .channels = 768, .sequence = 2, GATED(4, 0)),
     CASE(gates, "S=4, more tokens than chunks", .batch = 2, .sequence = 20, GATED(4, 0)),
+    CASE(gates, "S=3 C=20, not normalised", .channels = 20, GATED(3, 0), .variation = UNNORMED),
     CASE(gates, "S=8 C=20, epsilon 0.1", .channels = 20, .norm_eps = 0.1, GATED(8, 3)),
     {.test = NULL},
 };

@@ -9,16 +9,33 @@ static bool is_plain(const struct bench *bench) {
     return !residual_has_matrices(bench->operations->shape.residual);
 }
 
-/* Whether the leaf is a small one that exists with the case's settings. */
-static bool is_parameter(const struct bench *bench, const struct residual_leaf *leaf) {
+static bool has_fractions(const struct bench *bench) {
+    return bench->operations->shape.residual->has_fractions;
+}
+
+/* Whether the leaf exists with the case's settings, and is a small one. */
+static bool has_leaf(const struct bench *bench, const struct residual_leaf *leaf) {
     const struct operation_shape *shape = &bench->operations->shape;
-    return residual_leaf_is_small(leaf) && residual_leaf_exists(shape->residual, leaf, &shape->settings);
+    return residual_leaf_exists(shape->residual, leaf, &shape->settings);
+}
+
+static bool is_parameter(const struct bench *bench, const struct residual_leaf *leaf) {
+    return residual_leaf_is_small(leaf) && has_leaf(bench, leaf);
+}
+
+/* Channels of a stream, and elements of all streams of a token. */
+static size_t stream_width(const struct bench *bench) {
+    return (size_t)stream_channels(&bench->operations->shape);
+}
+
+static size_t streams_row(const struct bench *bench) {
+    return bench->streams * stream_width(bench);
 }
 
 /* ---- projections */
 
 static size_t row_length(const struct bench *bench) {
-    return bench->streams * bench->channels / bench->operations->norm_groups;
+    return norm_length(bench->operations);
 }
 
 static void projections_describe(struct bench *bench) {
@@ -27,7 +44,7 @@ static void projections_describe(struct bench *bench) {
         if (leaf->kind == LEAF_NORM && !bench->shape.gainless) {
             bench_parameter(bench, "gain", rows, 1.0, 0.5);
             bench_gap(bench);
-        } else if (leaf->kind == LEAF_PROJECTION) {
+        } else if (leaf->kind == LEAF_PROJECTION && has_leaf(bench, leaf)) {
             bench_parameter(bench, leaf->name, rows * (size_t)leaf->width(bench->shape.streams), 0.0, 1.0);
             bench_gap(bench);
         }
@@ -121,12 +138,17 @@ static void run_multiply_backward(struct bench *bench) {
 OPERATION(multiply, "multiply", "few_rows.cl", multiply_describe, .reference = multiply_reference,
           .forward = run_multiply, .backward = run_multiply_backward);
 
-/* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. */
+/* ---- map. In the model d_z and rms_scale go on to the streams; here rms_scale is half the gradient of squares. A
+ * static map has one row of zeros as z of all tokens, whose gradient is of no consequence. */
+
+static bool is_static(const struct bench *bench) {
+    return bench->shape.is_static;
+}
 
 static void map_describe(struct bench *bench) {
-    const size_t n = bench->token_count, z_row = bench->operations->norm_groups * bench->operations->columns;
+    const size_t n = bench->token_count, z_row = bench->operations->z_row;
     const double spread = bench->shape.spread;
-    bench_input(bench, "z", n * z_row, 0.0, 2.0);
+    bench_input(bench, "z", n * z_row, 0.0, is_static(bench) ? 0.0 : 2.0)->constant = is_static(bench);
     bench_input(bench, "squares", n * bench->streams, (double)bench->channels, 0.3 * (double)bench->channels);
     for (const struct residual_leaf *leaf = bench->operations->shape.residual->leaves; leaf->name; leaf++) {
         const size_t count = (size_t)residual_leaf_elements(leaf, bench->shape.streams, 0);
@@ -138,7 +160,7 @@ static void map_describe(struct bench *bench) {
         field->constant =
             gamma && bench->shape.setting.name && strcmp(bench->shape.setting.name, "freeze_gamma") == 0;
     }
-    bench_byproduct(bench, "normalised", n * z_row);
+    bench_byproduct(bench, "normalised", (is_static(bench) ? 1 : n) * z_row);
     bench_output(bench, "h", n * bench->operations->h_row);
 }
 
@@ -162,7 +184,7 @@ static struct reference_map map_of(const struct bench *bench) {
     struct reference_map map = {.residual = shape->residual,
                                 .settings = &shape->settings,
                                 .streams = bench->streams,
-                                .channels = bench->channels,
+                                .channels = stream_width(bench),
                                 .eps = shape->hc_eps,
                                 .norm_eps = shape->hc_norm_eps,
                                 .transposed = shape->h_res_transposed,
@@ -175,10 +197,11 @@ static struct reference_map map_of(const struct bench *bench) {
 
 static void map_reference(struct bench *bench) {
     const struct reference_map map = map_of(bench);
+    const size_t z_row = bench->operations->z_row;
     for (size_t token = 0; token < bench->token_count; token++) {
-        reference_map_token(&map, bench->operations->columns, bench_row(bench, "z", token),
-                            bench_row(bench, "squares", token), bench_row(bench, "normalised", token),
-                            bench_row(bench, "h", token));
+        double *z = bench_values(bench, "normalised") + (is_static(bench) ? 0 : token * z_row);
+        reference_map_token(&map, z_row / bench->operations->norm_groups, bench_row(bench, "z", token),
+                            bench_row(bench, "squares", token), z, bench_row(bench, "h", token));
     }
 }
 
@@ -191,8 +214,7 @@ static struct stream_mix device_map(const struct bench *bench) {
 
 static void run_map_forward(struct bench *bench) {
     const struct stream_mix map = device_map(bench);
-    const size_t z_row = bench->operations->norm_groups * bench->operations->columns;
-    bench_copy_all(bench, bench_buffer(bench, "z"), bench_buffer(bench, "normalised"), bench->token_count * z_row);
+    bench_copy_all(bench, bench_buffer(bench, "z"), map.z, bench_find(bench, "normalised")->count);
     map_forward(bench->operations, bench->token_count, &map);
 }
 
@@ -221,8 +243,8 @@ OPERATION(map, "map", "hc_map.cl", map_describe, .prepare = map_prepare, .refere
  * rms_scale of stream_backward is the cotangent of q_g = 1/2 sum_{s in g} |x_s|^2, which no kernel computes. */
 
 static void mix_describe(struct bench *bench) {
-    const size_t n = bench->token_count, c = bench->channels, s = bench->streams;
-    bench_activation(bench_input(bench, "streams", n * s * c, 0.2, 1.0));
+    const size_t n = bench->token_count, c = bench->channels, s = bench->streams, row = streams_row(bench);
+    bench_activation(bench_input(bench, "streams", n * row, 0.2, 1.0));
     bench_activation(bench_input(bench, "branch", n * c, 0.0, 1.0));
     case_describe_norm(bench);
     if (!is_plain(bench)) {
@@ -231,7 +253,7 @@ static void mix_describe(struct bench *bench) {
     }
     bench_activation(bench_output(bench, "normed", n * c));
     bench_byproduct(bench, "statistics", n * 2);
-    bench_activation(bench_output(bench, "mixed", n * s * c));
+    bench_activation(bench_output(bench, "mixed", n * row));
     bench_byproduct(bench, "squares", n * s)->roundings = 2;
 }
 
@@ -250,10 +272,16 @@ static void mix_reference(struct bench *bench) {
     for (size_t token = 0; token < bench->token_count; token++) {
         const double *x = bench_row(bench, "streams", token), *h = bench_row(bench, "h", token);
         double *mixed = bench_row(bench, "mixed", token);
-        reference_width_mix(&norm, s, c, x, h, bench_row(bench, "normed", token),
-                            bench_row(bench, "statistics", token));
-        reference_depth_mix(s, c, x, h, bench_row(bench, "branch", token), mixed);
-        case_squares(mixed, s, c, bench_row(bench, "squares", token));
+        double *normed = bench_row(bench, "normed", token), *statistics = bench_row(bench, "statistics", token);
+        if (has_fractions(bench)) {
+            reference_fractions_read(s, c, x, h, normed);
+            reference_norm(&norm, c, normed, normed, statistics);
+            reference_fractions_write(s, c, x, h, bench_row(bench, "branch", token), mixed);
+        } else {
+            reference_width_mix(&norm, s, c, x, h, normed, statistics);
+            reference_depth_mix(s, c, x, h, bench_row(bench, "branch", token), mixed);
+        }
+        case_squares(mixed, s, stream_width(bench), bench_row(bench, "squares", token));
     }
     if (!is_plain(bench)) {
         half_squares(bench, "streams");
@@ -292,7 +320,7 @@ static void run_mix_backward(struct bench *bench) {
     /* d_u may take the place of d_normed */
     const struct buffer *d_u = bench->shape.variation == 0 ? d_normed : bench_scratch_activation(bench, n * c);
     bench_copy_all(bench, bench_derivative(bench, "normed"), d_normed, n * c);
-    bench_copy_all(bench, d_mixed, d_streams, n * bench->streams * c);
+    bench_copy_all(bench, d_mixed, d_streams, n * streams_row(bench));
     if (plain) {
         bench_copy_all(bench, d_mixed, bench_derivative(bench, "branch"), n * c);
     } else {
@@ -568,26 +596,29 @@ static void run_frame_backward(struct bench *bench) {
 OPERATION(frame, "frame", "frame.cl", frame_describe, .reference = frame_reference, .forward = run_frame_forward,
           .backward = run_frame_backward);
 
-/* ---- gram matrix of the streams */
+/* ---- gram matrix of the streams, and its diagonal alone */
 
 static void gram_describe(struct bench *bench) {
-    bench_activation(
-        bench_input(bench, "streams", bench->token_count * bench->streams * bench->channels, 0.3, 1.0));
+    bench_activation(bench_input(bench, "streams", bench->token_count * streams_row(bench), 0.3, 1.0));
     bench_output(bench, "gram", bench->token_count * bench->streams * bench->streams);
+    bench_byproduct(bench, "squares", bench->token_count * bench->streams);
 }
 
 static void gram_reference(struct bench *bench) {
-    const size_t c = bench->channels, s = bench->streams;
+    const size_t c = stream_width(bench), s = bench->streams;
     const double *x = bench_values(bench, "streams");
     double *gram = bench_values(bench, "gram");
     for (size_t k = 0; k < bench->token_count * s * s; k++) {
         const size_t token = k / (s * s), i = k / s % s, j = k % s;
         gram[k] = reference_dot(c, x + (token * s + i) * c, x + (token * s + j) * c);
     }
+    case_squares(x, bench->token_count * s, c, bench_values(bench, "squares"));
 }
 
 static void run_gram(struct bench *bench) {
-    stream_gram(bench->operations, bench->token_count, bench_buffer(bench, "streams"), bench_buffer(bench, "gram"));
+    const struct buffer *streams = bench_buffer(bench, "streams");
+    stream_gram(bench->operations, bench->token_count, streams, bench_buffer(bench, "gram"));
+    stream_squares(bench->operations, bench->token_count, streams, bench_buffer(bench, "squares"));
 }
 
 OPERATION(gram, "gram", "stream_mix.cl", gram_describe, .reference = gram_reference, .forward = run_gram);
@@ -626,6 +657,17 @@ const struct operation_case cases_streams[] = {
     TINY(between, "hc, another read", 2, 3, .residual = "hc", .streams = 5, .read_delay = true, .variation = 1),
     TINY(between, "mhc, RMSNorm", 2, 3, .residual = "mhc", .streams = 5, .norm = NORM_RMS, .read_delay = true),
     TINY_FRAME("mhc, read_delay", .residual = "mhc", .bias = true, .read_delay = true),
+    TINY(map, "mhc, unmixed", 2, 3, TINY_MHC, .is_unmixed = true),
+    TINY(map, "hc, unmixed", 2, 3, TINY_HC, .is_unmixed = true),
+    TINY(map, "frac, unmixed", 2, 3, TINY_FRAC, .is_unmixed = true),
+    TINY(map, "mhc, static", 2, 3, TINY_MHC, .is_static = true),
+    TINY(map, "frac, static, unmixed", 2, 3, TINY_FRAC, .is_static = true, .is_unmixed = true),
+    TINY(projections, "frac, unmixed", 2, 3, TINY_FRAC, .is_unmixed = true),
+    TINY(multiply, "frac", 2, 3, TINY_FRAC),
+    TINY(mix, "frac", 2, 3, TINY_FRAC, .bias = true),
+    TINY(mix, "frac, RMSNorm", 2, 3, TINY_FRAC, .norm = NORM_RMS, .variation = 1),
+    TINY(gram, "frac", 2, 3, TINY_FRAC),
+    TINY_FRAME("mhc, unmixed", .residual = "mhc", .bias = true, .is_unmixed = true),
     TINY_FRAME("hc S=3, read_delay, RMSNorm", .residual = "hc", .streams = 3, .norm = NORM_RMS, .read_delay = true),
     TINY(gram, "mhc", 2, 3, TINY_MHC),
     LOOSE(map, "mhc_lite, 5040 permutations", 3, 16, .residual = "mhc_lite", .streams = 7, .sequence = 2),
@@ -656,6 +698,18 @@ const struct operation_case cases_streams[] = {
     CASE(map, "mhc, transposed, hc_eps", .residual = "mhc", .transposed = true, .hc_eps = 0.01),
     CASE(map, "wide, transposed", .residual = "wide", .transposed = true, .setting = {"wide_retention", true}),
     FRAME("shc, transposed, normalized", .residual = "shc", .transposed = true, .normalized = true),
+    CASE(map, "mhc, unmixed, hc_eps, more tokens than chunks", .residual = "mhc", .batch = 2, .sequence = 75,
+         .hc_eps = 0.01, .is_unmixed = true),
+    CASE(map, "hc S=8, unmixed", .residual = "hc", .streams = 8, .is_unmixed = true),
+    CASE(map, "frac S=4, unmixed", .residual = "frac", .batch = 2, .sequence = 75, .is_unmixed = true),
+    CASE(map, "wide, retention, unmixed", .residual = "wide", .is_unmixed = true,
+         .setting = {"wide_retention", true}),
+    CASE(map, "mhc, static, unmixed, hc_eps", .residual = "mhc", .hc_eps = 0.1, .is_static = true,
+         .is_unmixed = true),
+    CASE(map, "shc, static, transposed, more tokens than chunks", .residual = "shc", .batch = 2, .sequence = 75,
+         .is_static = true, .transposed = true),
+    FRAME("hc S=3, unmixed, RMSNorm", .residual = "hc", .streams = 3, .norm = NORM_RMS, .is_unmixed = true),
+    CASE(projections, "mhc, unmixed", .residual = "mhc", .is_unmixed = true),
     CASE(projections, "hc, no gain", .residual = "hc", .streams = 3, .gainless = true),
     CASE(map, "shc, frozen gamma", .residual = "shc", .setting = {"freeze_gamma", true}),
     CASE(projections, "identity", .residual = "identity", .channels = 64),
@@ -678,6 +732,11 @@ const struct operation_case cases_streams[] = {
     CASE(mix, "S=4, RMSNorm", .bias = true, .batch = 2, .sequence = 75, .norm = NORM_RMS),
     CASE(mix, "S=8 C=768, RMSNorm, epsilon 0.1", .streams = 8, .channels = 768, .norm = NORM_RMS, .norm_eps = 0.1),
     CASE(mix, "hc, own d_u", .residual = "hc", .variation = 1),
+    CASE(mix, "frac S=2 C=768", .residual = "frac", .streams = 2, .channels = 768),
+    CASE(mix, "frac S=3, bias, more tokens than chunks", .residual = "frac", .streams = 3, .bias = true, .batch = 2,
+         .sequence = 75),
+    CASE(mix, "frac S=4 C=20, RMSNorm", .residual = "frac", .channels = 20, .norm = NORM_RMS, .variation = 1),
+    CASE(mix, "frac S=8 C=1600", .residual = "frac", .streams = 8, .channels = 1600),
     CASE(mix, "rc", .residual = "rc", .batch = 2, .sequence = 40),
     CASE(mix, "rc, bias C=5", .residual = "rc", .channels = 5, .bias = true),
     CASE(mix, "rc, RMSNorm C=5", .residual = "rc", .channels = 5, .bias = true, .norm = NORM_RMS),
@@ -685,11 +744,13 @@ const struct operation_case cases_streams[] = {
     CASE(between, "S=4, bias, more tokens than chunks", .bias = true, .batch = 2, .sequence = 75,
          .read_delay = true),
     CASE(between, "S=3 C=20, hc", .residual = "hc", .streams = 3, .channels = 20, .read_delay = true),
+    CASE(between, "mhc, static", .residual = "mhc", .is_static = true, .variation = 1),
     CASE(between, "S=6 C=5", .streams = 6, .channels = 5, .read_delay = true),
     CASE(between, "S=8 C=768, RMSNorm", .streams = 8, .channels = 768, .sequence = 3, .norm = NORM_RMS,
          .read_delay = true, .variation = 1),
     CASE(gram, "S=4", .bias = true),
     CASE(gram, "rc", .residual = "rc"),
+    CASE(gram, "frac S=2 C=20", .residual = "frac", .streams = 2, .channels = 20),
     CASE(gram, "S=8 C=768", .streams = 8, .channels = 768),
     {.test = NULL},
 };
@@ -707,8 +768,9 @@ static void add_variant_case(struct operation_case one) {
         fprintf(stderr, "more than %d cases of variants\n", VARIANT_CASES);
         exit(2);
     }
-    snprintf(variant_names[variant_count], sizeof *variant_names, "%s S=%d%s", one.shape.residual,
-             (int)one.shape.streams, one.shape.transposed ? ", transposed" : "");
+    snprintf(variant_names[variant_count], sizeof *variant_names, "%s S=%d%s%s", one.shape.residual,
+             (int)one.shape.streams, one.shape.transposed ? ", transposed" : "",
+             one.shape.is_static ? ", static" : "");
     one.what = variant_names[variant_count];
     variant_cases[variant_count++] = one;
 }
@@ -726,15 +788,20 @@ static void add_variants(void) {
                                                              .batch = 3, .sequence = 2));
             }
         }
-        const int64_t streams = reference_streams(variant, 4);
-        add_variant_case((struct operation_case)CASE(map, NULL, .residual = variant->name,
-                                                     .streams = i % 2 ? streams : reference_streams(variant, 3),
-                                                     .batch = 3, .transposed = true, .normalized = i % 2));
-        add_variant_case((struct operation_case)TINY_FRAME(NULL, .residual = variant->name, .streams = streams,
-                                                           .bias = i % 2 == 0));
+        const int64_t streams = reference_streams(variant, 4), fewer = reference_streams(variant, 3);
+        if (!variant->has_fractions) {
+            add_variant_case((struct operation_case)CASE(map, NULL, .residual = variant->name,
+                                                         .streams = i % 2 ? streams : fewer, .batch = 3,
+                                                         .transposed = true, .normalized = i % 2));
+            add_variant_case((struct operation_case)TINY_FRAME(NULL, .residual = variant->name, .streams = streams,
+                                                               .bias = i % 2 == 0));
+        }
         if (!residual_is_fixed(variant)) {
             add_variant_case(
                 (struct operation_case)CASE(projections, NULL, .residual = variant->name, .streams = streams));
+            add_variant_case((struct operation_case)CASE(map, NULL, .residual = variant->name,
+                                                         .streams = i % 2 ? fewer : streams, .batch = 3,
+                                                         .is_static = true));
         }
     }
 }

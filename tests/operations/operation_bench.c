@@ -69,6 +69,11 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
     if (shape->setting.name) {
         reference_set(&settings, shape->setting.name, shape->setting.value);
     }
+    if (shape->second.name) {
+        reference_set(&settings, shape->second.name, shape->second.value);
+    }
+    settings.is_static = shape->is_static;
+    settings.is_unmixed = shape->is_unmixed;
     return (struct operation_shape){
         .streams = shape->streams,
         .channels = shape->channels,
@@ -100,6 +105,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .position = shape->position,
         .activation = shape->gelu_tanh ? ACTIVATION_GELU_TANH : ACTIVATION_GELU,
         .type = shape->type,
+        .x0_lambdas = true,
+        .value_embeds = true,
         .muon = true,
         .muon_type = shape->type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32,
         .residual = residual_find(shape->residual),
@@ -432,7 +439,7 @@ void case_squares(const double *x, size_t rows, size_t channels, double *squares
 }
 
 const char *case_check_squares(const struct bench *bench, const char *streams) {
-    const size_t c = bench->channels;
+    const size_t c = (size_t)stream_channels(&bench->operations->shape);
     for (size_t row = 0; row < bench->token_count * bench->streams; row++) {
         const double *x = bench_values(bench, streams) + row * c, sum = reference_dot(c, x, x);
         if (!(fabs(bench_values(bench, "squares")[row] - sum) <= 1e-5 * sum)) {
@@ -443,9 +450,10 @@ const char *case_check_squares(const struct bench *bench, const char *streams) {
 }
 
 const struct operation_case *operation_case_at(size_t number) {
-    static const struct operation_case *const tables[] = {cases_embedding, cases_streams, cases_gates,
-                                                          cases_depth,     cases_ways,    cases_attention,
-                                                          cases_elements,  cases_head,    cases_muon};
+    static const struct operation_case *const tables[] = {cases_embedding, cases_streams,  cases_gates,
+                                                          cases_depth,     cases_ways,     cases_sums,
+                                                          cases_attention, cases_elements, cases_head,
+                                                          cases_muon};
     for (size_t i = 0; i < COUNT(tables); i++) {
         for (const struct operation_case *one = tables[i]; one->test; one++) {
             if (number-- == 0) {

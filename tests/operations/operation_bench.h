@@ -17,7 +17,8 @@ struct case_shape {
     struct case_setting {
         const char *name; /* NULL: all settings of variants have their defaults */
         double value;
-    } setting;
+    } setting, second;
+    bool is_static, is_unmixed; /* see struct residual_settings */
     bool bias, norm_sum, scaled, gelu_tanh, head_bias, embed_norm;
     int qk_norm;                           /* enum qk_norm */
     int norm, position, mlp, softcap_kind; /* enum norm, enum position, enum mlp, enum softcap_kind */
@@ -164,7 +165,7 @@ const struct operation_case *operation_case_at(size_t number);
  * with test NULL */
 
 extern const struct operation_case cases_embedding[], cases_streams[], cases_gates[], cases_depth[], cases_ways[],
-    cases_muon[], cases_attention[], cases_elements[], cases_head[];
+    cases_sums[], cases_muon[], cases_attention[], cases_elements[], cases_head[];
 
 /* Cases of every residual variant; NULL beyond the last. */
 const struct operation_case *case_of_variant(size_t number);
@@ -207,4 +208,5 @@ const char *case_check_squares(const struct bench *bench, const char *streams);
 #define TINY_HC   .residual = "hc", .streams = 2
 #define TINY_SHC  .residual = "shc", .streams = 4, .setting = {"freeze_gamma", true}
 #define TINY_LITE .residual = "mhc_lite", .streams = 3
+#define TINY_FRAC .residual = "frac", .streams = 3
 #define TINY_RC   .residual = "rc"

@@ -17,7 +17,7 @@
 #include "tests/support/rounding.h"
 #include <stdio.h>
 
-enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 160 };
+enum { EXIT_NO_DEVICE = 77, SAMPLES = 64, DIRECTIONS = 3, SHAPES_MAX = 384 };
 
 /* Of float arithmetic. Where a result, or something on the way to it, is stored in 16 bits, each such rounding adds
  * the type's unit roundoff (2^-8 for bf16, 2^-11 for fp16: tests/support/rounding.h), as errors are relative:
@@ -306,11 +306,33 @@ static struct operations *shape_operations(struct shape_cache *cache, struct com
     return &cache->operations[cache->count++];
 }
 
+/* Makes the buffer of partial sums anew, with a guard behind it. */
+static int guard_partials(struct operations *operations) {
+    struct compute *compute = operations->compute;
+    const size_t count = operations_scratch_bytes(operations) / sizeof(float) + FIELD_GUARD;
+    buffer_release(compute, &operations->partials);
+    return buffer_create(compute, &operations->partials, count * sizeof(float)) ||
+           bench_fill(compute, &operations->partials, count, NAN);
+}
+
+static void check_partials(struct operations *operations, struct outcome *outcome) {
+    const size_t end = operations_scratch_bytes(operations) / sizeof(float);
+    double guard[FIELD_GUARD];
+    if (bench_download(operations->compute, &operations->partials, end, guard, FIELD_GUARD)) {
+        complain(outcome, "partial sums", error_text());
+    } else if (!isnan(guard[0]) || !isnan(guard[FIELD_GUARD - 1])) {
+        complain(outcome, "partial sums", "written past their end");
+        guard_partials(operations); /* others of this shape may be right */
+    }
+}
+
 /* Of this shape, with the programs that the test runs: compiling is most of the time here. */
 static struct operations *operations_of(struct shape_cache *cache, struct compute *compute,
                                         const struct operation_shape *shape, const struct operation_test *test) {
     struct operations *operations = shape_operations(cache, compute, shape);
-    if (!operations || operations_build(operations, test->file) || operations_build(operations, "reduce.cl") ||
+    const bool is_new = operations && !operations->kernels;
+    if (!operations || operations_build(operations, test->file) || (is_new && guard_partials(operations)) ||
+        operations_build(operations, "reduce.cl") ||
         (test->other_file && operations_build(operations, test->other_file))) {
         return NULL;
     }
@@ -326,6 +348,7 @@ static void run_bench(struct bench *bench, const struct operation_case *test, st
     if (test->test->backward && !outcome->failed) {
         check_backward(bench, test, slack, outcome);
     }
+    check_partials(bench->operations, outcome);
     if (bench->failed || compute_finish(bench->operations->compute) != 0) {
         complain(outcome, "error", error_text());
     }

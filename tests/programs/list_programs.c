@@ -65,7 +65,14 @@ enum {
     PLAIN_QK_NORM = 524288,
     HEAD_BIAS = 1048576,
     EMBED_NORM = 2097152,
-    SWITCHES = 4194304,
+    X0_LAMBDAS = 4194304,
+    VALUE_EMBEDS = 8388608,
+    TOGETHER = 16777216, /* those before */
+    STATIC = TOGETHER,
+    UNMIXED = 33554432,
+    FIRST_ALONE = 5, /* BASE is 1 << 5, UNMIXED 1 << 25 */
+    ALONE = 21,
+    COMBINATIONS = BASE + ALONE + 1,
     ELEMENT_TYPES = ELEMENT_FP16 + 1
 };
 
@@ -96,29 +103,40 @@ static void list_and_release(struct list *list, struct compute *compute) {
 
 /* ---- programs of operations */
 
-/* All settings of variants that are true or false. */
+/* All settings of variants that are true or false, or a choice; and heads over depth. */
 static void set_flags(struct residual_settings *settings, bool flag) {
     const struct residual_setting *setting;
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
         if (setting->type == RESIDUAL_BOOL) {
             settings->values[i].flag = flag;
+        } else if (setting->type == RESIDUAL_CHOICE) {
+            settings->values[i].choice = flag;
+        } else if (strcmp(setting->name, "attnres_heads") == 0) {
+            settings->values[i].number = flag ? 2 : 1;
         }
     }
 }
 
-/* None, all, or with `all` what there is of others: of the later ones each by itself. */
+/* Those of the first, each of the later ones by itself, and all that go together. */
+static unsigned combination(unsigned number) {
+    return number < BASE           ? number
+           : number < BASE + ALONE ? 1u << (number - BASE + FIRST_ALONE)
+                                   : (unsigned)TOGETHER - 1;
+}
+
+/* None, all, what has maps of its own, or with `all` what there is of others. */
 static bool is_listed(const struct list *list, unsigned bits) {
-    const bool alone = (bits & (bits - 1)) == 0;
-    return bits == 0 || bits == BASE - 1 || bits == SWITCHES - 1 || (list->all && (bits < BASE || alone));
+    return list->all || bits == 0 || bits == BASE - 1 || bits == TOGETHER - 1 || bits == STATIC || bits == UNMIXED;
 }
 
 static int list_switches(struct list *list, struct compute *compute, struct operation_shape shape) {
-    for (unsigned i = 0; i < SWITCHES * ELEMENT_TYPES; i++) {
-        const unsigned bits = i % SWITCHES;
-        if (!is_listed(list, bits)) {
+    const bool has_maps = residual_has_matrices(shape.residual);
+    for (unsigned i = 0; i < COMBINATIONS * ELEMENT_TYPES; i++) {
+        const unsigned bits = combination(i % COMBINATIONS);
+        if (!is_listed(list, bits) || (bits >= TOGETHER && !has_maps)) {
             continue;
         }
-        shape.type = (enum element_type)(i / SWITCHES);
+        shape.type = (enum element_type)(i / COMBINATIONS);
         shape.muon_type = shape.type == ELEMENT_BF16 ? ELEMENT_BF16 : ELEMENT_FP32;
         shape.moments = shape.master = shape.muon_type;
         shape.bias = bits & BIAS;
@@ -131,9 +149,13 @@ static int list_switches(struct list *list, struct compute *compute, struct oper
         shape.mlp = bits & SWIGLU ? MLP_SWIGLU : bits & RELU2 ? MLP_RELU2 : MLP_GELU;
         shape.hc_eps = bits & HC_EPS ? 1e-6 : 0.0;
         shape.hc_norm_eps = bits & HC_EPS ? 0.0 : 1e-6;
-        shape.h_res_transposed = bits & HC_EPS && residual_has_matrices(shape.residual);
+        shape.h_res_transposed = bits & HC_EPS && has_maps && !shape.residual->has_fractions;
         shape.collapsed = bits & COLLAPSED && shape.streams > 1;
-        shape.read_delay = bits & READ_DELAY && residual_has_matrices(shape.residual);
+        shape.read_delay = bits & READ_DELAY && has_maps && !shape.residual->has_fractions;
+        shape.x0_lambdas = bits & X0_LAMBDAS;
+        shape.value_embeds = bits & VALUE_EMBEDS;
+        shape.settings.is_static = bits & STATIC;
+        shape.settings.is_unmixed = bits & UNMIXED;
         shape.fixed_top = shape.collapsed && residual_is_fixed(shape.residual);
         shape.gainless = bits & GAINLESS;
         shape.softcap = bits & (CAPPED | SOFTCAP_BY_RSQRT) ? 15.0 : 0.0;
@@ -168,7 +190,8 @@ static int list_residuals(struct list *list, struct compute *compute, const stru
                                                   .muon = true,
                                                   .residual = variant,
                                                   .settings = residual_settings_default()};
-            if (residual_takes(variant, streams) && list_switches(list, compute, shape)) {
+            const bool divides = !variant->has_fractions || model->channels % streams == 0;
+            if (residual_takes(variant, streams) && divides && list_switches(list, compute, shape)) {
                 return -1;
             }
         }

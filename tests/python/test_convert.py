@@ -404,6 +404,7 @@ class DeepSeekV4(Case):
         self.refused("hc_eps is 1e-06, and hc_eps is 0.5 in", "deepseek_v4", self.write("beside", theirs, beside), random)
         for name, change, words in (("shc", {"residual": "shc"}, 'residual is "shc": DeepSeek-V4\'s hyper-connections are mhc'), ("gain", {"hc_norm_gain": True}, "hc_norm_gain is true"),
                                     ("turned", {"h_res_transposed": True}, "h_res_transposed is true"), ("scaled", {"stream_expand": "scaled"}, 'stream_expand is "scaled"'), ("late", {"read_delay": True}, "read_delay is true"),
+                                    ("static", {"hc_dynamic": False}, "hc_dynamic is false"), ("early", {"hc_until": 2}, "hc_until is 2"), ("first", {"x0_lambdas": True}, "x0_lambdas is true"),
                                     ("endless", {"n_layer": 1 << 31}, "n_layer is 2147483648")):
             folder = self.write(name, ours, {**config, **change})
             self.refused(words, "deepseek_v4", self.folder / "theirs", folder)

@@ -115,6 +115,30 @@ void reference_depth_mix(size_t streams, size_t channels, const double *x, const
     }
 }
 
+/* mixed [S, C / S] = matrix [S, S] x */
+static void mix_fractions(size_t fractions, size_t channels, const double *matrix, const double *x, double *mixed) {
+    const size_t e = channels / fractions;
+    for (size_t c = 0; c < channels; c++) {
+        mixed[c] = 0.0;
+        for (size_t j = 0; j < fractions; j++) {
+            mixed[c] += matrix[c / e * fractions + j] * x[j * e + c % e];
+        }
+    }
+}
+
+void reference_fractions_read(size_t fractions, size_t channels, const double *x, const double *h, double *u) {
+    mix_fractions(fractions, channels, h, x, u);
+}
+
+void reference_fractions_write(size_t fractions, size_t channels, const double *x, const double *h,
+                               const double *output, double *mixed) {
+    const double *post = h + fractions * fractions;
+    mix_fractions(fractions, channels, post + fractions, x, mixed);
+    for (size_t c = 0; c < channels; c++) {
+        mixed[c] += post[c * fractions / channels] * output[c];
+    }
+}
+
 /* ---- branches and head */
 
 /* What scores are multiplied by; 0 stands for 1 / sqrt(D). */
@@ -285,20 +309,22 @@ void reference_adamw(const struct reference_adamw *settings, double gradient, do
 
 void reference_depth_read(const struct reference_depth *depth, const double *const *states, double *weights,
                           double *mixed) {
-    const size_t c = depth->channels;
-    for (size_t s = 0; s < depth->count; s++) {
+    const size_t c = depth->channels, heads = depth->heads ? depth->heads : 1, count = depth->count;
+    memset(weights, 0, heads * count * sizeof *weights);
+    memset(mixed, 0, c * sizeof *mixed);
+    for (size_t k = 0; k < count * c; k++) {
+        const size_t s = k / c, i = k % c;
         const double scale = 1.0 / sqrt(reference_dot(c, states[s], states[s]) / (double)c + depth->epsilon);
-        weights[s] = 0.0;
-        for (size_t i = 0; i < c; i++) {
-            weights[s] += depth->query[i] * (depth->gain ? depth->gain[i] : 1.0) * states[s][i] * scale;
+        weights[i * heads / c * count + s] +=
+            depth->query[i] * (depth->gain ? depth->gain[i] : 1.0) * states[s][i] * scale;
+    }
+    for (size_t head = 0; head < heads; head++) {
+        const double sum = reference_log_sum_exp(weights + head * count, count, 1);
+        for (size_t s = 0; s < count; s++) {
+            weights[head * count + s] = exp(weights[head * count + s] - sum);
         }
     }
-    const double sum = reference_log_sum_exp(weights, depth->count, 1);
-    memset(mixed, 0, c * sizeof *mixed);
-    for (size_t s = 0; s < depth->count; s++) {
-        weights[s] = exp(weights[s] - sum);
-        for (size_t i = 0; i < c; i++) {
-            mixed[i] += weights[s] * states[s][i];
-        }
+    for (size_t k = 0; k < count * c; k++) {
+        mixed[k % c] += weights[k % c * heads / c * count + k / c] * states[k / c][k % c];
     }
 }

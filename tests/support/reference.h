@@ -39,13 +39,21 @@ struct reference_gates {
     const double *gain, *down, *up, *post;
 };
 
+/* One token of fractions x [S, C / S] with the S (2 S + 1) numbers h = pre | post | res: u_i = sum_j pre_ij x_j,
+ * and mixed_i = sum_j res_ij x_j + post_i output_i. */
+void reference_fractions_read(size_t fractions, size_t channels, const double *x, const double *h, double *u);
+void reference_fractions_write(size_t fractions, size_t channels, const double *x, const double *h,
+                               const double *output, double *mixed);
+
 /* One token: what the gates read of its streams x [S, C], u [C], and the weights s [S] of the output. */
 void reference_gates_read(const struct reference_gates *gates, const double *x, double *u, double *s);
 
-/* One token: the weights [count] of states s_i [C], which are the softmax of <query, g s_i> / rms(s_i), and mixed
- * [C], the sum of states with them. gain NULL: g = 1. */
+/* One token: the weights [heads, count] of states s_i [C], which are the softmax of <query, g s_i> / rms(s_i), and
+ * mixed [C], the sum of states with them. Each head sums over its own of the channels, but in the rms, and mixes
+ * these. gain NULL: g = 1. */
 struct reference_depth {
     size_t count, channels;
+    size_t heads; /* 0: 1 */
     const double *gain, *query;
     double epsilon; /* added to the mean square */
 };

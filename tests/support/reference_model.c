@@ -16,6 +16,8 @@ struct place {
     const struct reference_model *model;
     int64_t index;
     size_t tokens, width, streams;
+    size_t row;          /* of a token's streams: S C, or C of fractions */
+    const double *first; /* [N, row]: the streams of the first layer */
     double
         *read; /* [N, S]: with read_delay the H_pre of the sublayer before, of the first that of stream 0 alone */
 };
@@ -32,11 +34,18 @@ static const double *find(const struct reference_model *model, const char *name)
     return parameter ? model->values + parameter->offset : NULL;
 }
 
+/* "transformer.h.<layer>.<name>" */
+static const double *find_in_layer(const struct place *place, const char *name) {
+    char whole[96];
+    snprintf(whole, sizeof whole, "h.%" PRId64 ".%s", place->index / 2, name);
+    return find(place->model, whole);
+}
+
 static const double *find_leaf(const struct place *place, const char *attention, const char *mlp,
                                const char *leaf) {
-    char name[96];
-    snprintf(name, sizeof name, "h.%" PRId64 ".%s.%s", place->index / 2, place->index % 2 ? mlp : attention, leaf);
-    return find(place->model, name);
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", place->index % 2 ? mlp : attention, leaf);
+    return find_in_layer(place, name);
 }
 
 /* A leaf of what a sublayer reads with, or at place->index 2 n_layer the top. */
@@ -45,6 +54,14 @@ static const double *find_connection(const struct place *place, const char *leaf
     snprintf(name, sizeof name, "hc_head.%s", leaf);
     return place->index == 2 * place->model->config->n_layer ? find(place->model, name)
                                                              : find_leaf(place, "hc_attn", "hc_mlp", leaf);
+}
+
+static bool is_variant(const struct place *place, const char *name) {
+    return strcmp(place->model->config->residual->name, name) == 0;
+}
+
+static union residual_value setting(const struct place *place, const char *name) {
+    return place->model->config->settings.values[residual_setting_find(name)];
 }
 
 static double dropped(const struct reference_model *model, const char *name, size_t token, size_t element) {
@@ -75,10 +92,10 @@ static void linear_named(const struct place *place, const char *name, size_t inp
 
 /* ---- hyper-connections */
 
-/* raw [groups, columns]: gain times streams, by every projection. */
+/* raw [groups, columns]: gain times streams, by every projection; 0 where the connection lacks one. */
 static void project(const struct place *place, const double *x, size_t groups, size_t columns, double *raw) {
     const struct model_config *config = place->model->config;
-    const size_t length = place->streams * place->width / groups;
+    const size_t length = place->row / groups;
     const double *gain = find_leaf(place, "hc_attn", "hc_mlp", "norm.weight");
     size_t first = 0;
     for (const struct residual_leaf *leaf = config->residual->leaves; leaf->name; leaf++) {
@@ -87,7 +104,7 @@ static void project(const struct place *place, const double *x, size_t groups, s
         }
         const size_t width = (size_t)leaf->width(config->n_streams);
         const double *weight = find_leaf(place, "hc_attn", "hc_mlp", leaf->name);
-        for (size_t i = 0; i < groups * length; i++) {
+        for (size_t i = 0; weight && i < groups * length; i++) {
             for (size_t k = 0; k < width; k++) {
                 raw[i / length * columns + first + k] +=
                     x[i] * (gain ? gain[i % length] : 1.0) * weight[i % length * width + k];
@@ -97,12 +114,12 @@ static void project(const struct place *place, const double *x, size_t groups, s
     }
 }
 
-static struct reference_map map_of(const struct place *place) {
+static struct reference_map map_of(const struct place *place, const struct residual_settings *settings) {
     const struct model_config *config = place->model->config;
     struct reference_map map = {.residual = config->residual,
-                                .settings = &config->settings,
+                                .settings = settings,
                                 .streams = place->streams,
-                                .channels = place->width,
+                                .channels = place->row / place->streams,
                                 .eps = config->hc_eps,
                                 .norm_eps = config->hc_norm_eps,
                                 .transposed = config->h_res_transposed,
@@ -118,11 +135,14 @@ static void make_matrices(const struct place *place, const double *x, double *h)
     const struct model_config *config = place->model->config;
     const struct residual_sizes sizes = residual_sizes(config->residual, config->n_streams, NULL);
     const size_t groups = sizes.norm_groups, columns = sizes.columns;
-    const struct reference_map map = map_of(place);
+    struct residual_settings settings = config->settings;
+    settings.is_static = !config->hc_dynamic;
+    settings.is_unmixed = config->hc_until > 0 && place->index >= config->hc_until;
+    const struct reference_map map = map_of(place, &settings);
     FREED double *raw = allocate(groups * columns), *z = allocate(groups * columns);
     double squares[STREAMS];
     for (size_t s = 0; s < place->streams; s++) {
-        squares[s] = reference_dot(place->width, x + s * place->width, x + s * place->width);
+        squares[s] = reference_dot(map.channels, x + s * map.channels, x + s * map.channels);
     }
     project(place, x, groups, columns, raw);
     reference_map_token(&map, columns, raw, squares, z, h);
@@ -142,6 +162,22 @@ static void project_heads(const struct place *place, const double *q, const doub
         for (size_t token = 0; token < place->tokens; token++) {
             memcpy(qkv + token * row + first, all + token * row + first, (ends[input] - first) * sizeof *all);
         }
+    }
+}
+
+/* Where the layer has embeddings of tokens for its values, adds them to those of qkv: each key head's times
+ * 3 sigmoid(gate), and gates are made of the first channels of v [N, C]. */
+static void add_value_embeds(const struct place *place, const double *v, double *qkv) {
+    enum { GATE_CHANNELS = 12 };
+    const struct head_shape heads = model_config_heads(place->model->config);
+    const size_t row = (size_t)heads.qkv_row, values = (size_t)heads.kv_row, size = (size_t)heads.size;
+    const double *table = find_in_layer(place, "attn.value_embed.weight"),
+                 *gates = find_in_layer(place, "attn.ve_gate.weight");
+    for (size_t i = 0; table && i < place->tokens * values; i++) {
+        const size_t token = i / values, k = i % values, id = (size_t)place->model->x[token];
+        const double gate =
+            reference_dot(GATE_CHANNELS, v + token * place->width, gates + k / size * GATE_CHANNELS);
+        qkv[(token + 1) * row - values + k] += 3.0 / (1.0 + exp(-gate)) * table[id * values + k];
     }
 }
 
@@ -167,6 +203,7 @@ static void attend(const struct place *place, const double *q, const double *k, 
     FREED double *qkv = allocate(tokens * qkv_row), *inner = allocate(tokens * y_row);
     FREED double *lse = allocate(tokens * shape.heads);
     project_heads(place, q, k, v, qkv);
+    add_value_embeds(place, v, qkv);
     const struct reference_head_rows rows = {
         .heads = shape.heads,
         .kv_heads = shape.kv_heads,
@@ -255,7 +292,71 @@ static void run_gated_sublayer(const struct place *place, double *streams) {
     }
 }
 
+/* ---- one stream with weights, and fractions of it */
+
+/* x [N, C] through the norm of this name in the layer */
+static void norm_named(const struct place *place, const char *norm, const double *x, double *normed) {
+    const struct model_config *config = place->model->config;
+    const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
+                                          find_leaf(place, norm, norm, "bias")};
+    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
+        reference_norm(&leaves, place->width, x + at, normed + at, NULL);
+    }
+}
+
+static const char *norm_before(const struct place *place) {
+    return place->index % 2 ? "ln_2" : "ln_1";
+}
+
+/* laurel: x becomes a o + b (x + x w_down w_up), where a and b are twice a softmax, or 1. */
+static void run_weighted_sublayer(const struct place *place, double *x) {
+    const size_t width = place->width, rank = (size_t)setting(place, "laurel_rank").number;
+    const double *mix = find_connection(place, "b_mix"), *down = find_connection(place, "w_down"),
+                 *up = find_connection(place, "w_up");
+    const double a = mix ? 2.0 / (1.0 + exp(mix[1] - mix[0])) : 1.0, b = mix ? 2.0 - a : 1.0;
+    FREED double *normed = allocate(place->tokens * width), *output = allocate(place->tokens * width);
+    norm_named(place, norm_before(place), x, normed);
+    run_branch(place, normed, output);
+    for (size_t token = 0; token < place->tokens; token++) {
+        FREED double *stream = allocate(width);
+        memcpy(stream, x + token * width, width * sizeof *x);
+        for (size_t k = 0; down && k < width * rank * width; k++) {
+            const size_t from = k / width / rank, hidden = k / width % rank, to = k % width;
+            stream[to] += x[token * width + from] * down[from * rank + hidden] * up[hidden * width + to];
+        }
+        for (size_t c = 0; c < width; c++) {
+            x[token * width + c] = a * output[token * width + c] + b * stream[c];
+        }
+    }
+}
+
+/* frac: x [N, C] are the fractions of each token. */
+static void run_fractions(const struct place *place, double *x) {
+    const size_t width = place->width, s = place->streams, h_row = s * (2 * s + 1);
+    FREED double *h = allocate(place->tokens * h_row), *read = allocate(place->tokens * width);
+    FREED double *output = allocate(place->tokens * width), *mixed = allocate(width);
+    for (size_t token = 0; token < place->tokens; token++) {
+        make_matrices(place, x + token * width, h + token * h_row);
+        reference_fractions_read(s, width, x + token * width, h + token * h_row, read + token * width);
+    }
+    norm_named(place, norm_before(place), read, read);
+    run_branch(place, read, output);
+    for (size_t token = 0; token < place->tokens; token++) {
+        reference_fractions_write(s, width, x + token * width, h + token * h_row, output + token * width, mixed);
+        memcpy(x + token * width, mixed, width * sizeof *x);
+    }
+}
+
 /* ---- sublayers */
+
+/* Before a layer with weights for it: streams [N, row] become lambda_resid times themselves + lambda_x0 times the
+ * first ones. */
+static void begin_layer(const struct place *place, double *streams) {
+    const double *own = find_in_layer(place, "lambda_resid"), *first = find_in_layer(place, "lambda_x0");
+    for (size_t i = 0; own && place->index % 2 == 0 && i < place->tokens * place->row; i++) {
+        streams[i] = *own * streams[i] + *first * place->first[i];
+    }
+}
 
 /* streams [N, S, C] through one sublayer, in place */
 static void run_sublayer(const struct place *place, double *streams) {
@@ -295,17 +396,20 @@ struct depth {
     int64_t summed; /* outputs in it */
 };
 
-/* States -> their mixture [N, C], by the leaves of the sublayer or, at place->index 2 n_layer, of hc_head. */
+/* States (of dar, those that are complete) -> their mixture [N, C], by the leaves of the sublayer or, at
+ * place->index 2 n_layer, of hc_head. */
 static void read_depth(const struct place *place, const struct depth *depth, double *mixed) {
-    const size_t count = depth->count + (depth->summed > 0), row = place->tokens * place->width;
+    const size_t count = depth->count + (depth->summed > 0 && !is_variant(place, "dar"));
+    const size_t row = place->tokens * place->width, heads = (size_t)setting(place, "attnres_heads").number;
     const struct reference_depth leaves = {
         .count = count,
         .channels = place->width,
+        .heads = heads,
         .gain = find_connection(place, "norm.weight"),
         .query = find_connection(place, "query"),
         .epsilon = place->model->config->norm_eps,
     };
-    FREED double *weights = allocate(count);
+    FREED double *weights = allocate(heads * count);
     FREED const double **states = memory_zeroed(count, sizeof *states);
     for (size_t token = 0; token < place->tokens; token++) {
         for (size_t s = 0; s < count; s++) {
@@ -315,24 +419,13 @@ static void read_depth(const struct place *place, const struct depth *depth, dou
     }
 }
 
-/* x [N, C] through the norm of this name in the layer */
-static void norm_named(const struct place *place, const char *norm, const double *x, double *normed) {
-    const struct model_config *config = place->model->config;
-    const struct reference_norm leaves = {config->norm, config->norm_eps, find_leaf(place, norm, norm, "weight"),
-                                          find_leaf(place, norm, norm, "bias")};
-    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
-        reference_norm(&leaves, place->width, x + at, normed + at, NULL);
-    }
-}
-
 /* The mixture that a sublayer has read becomes its output, which joins the newest state. */
 static void add_output(const struct place *place, struct depth *depth, double *mixed) {
-    const struct model_config *config = place->model->config;
-    const int64_t block = config->settings.values[residual_setting_find("attnres_block")].number;
+    const int64_t block = setting(place, "attnres_block").number;
     const size_t row = place->tokens * place->width;
     FREED double *normed = allocate(row);
     double *newest = depth->states + depth->count * row;
-    norm_named(place, place->index % 2 ? "ln_2" : "ln_1", mixed, normed);
+    norm_named(place, norm_before(place), mixed, normed);
     run_branch(place, normed, mixed);
     for (size_t i = 0; i < row; i++) {
         newest[i] += mixed[i];
@@ -344,69 +437,116 @@ static void add_output(const struct place *place, struct depth *depth, double *m
     }
 }
 
-/* embedding [N, C] -> the mixture at the top [N, C], in place */
-static void run_over_depth(struct place *place, double *embedded) {
+/* embedding [N, C] -> the mixture at the top [N, C], in place; or with `stays` the stream, to which the gated
+ * mixture is added where a branch reads it */
+static void run_over_depth(struct place *place, double *stream) {
     const int64_t sublayers = 2 * place->model->config->n_layer;
     const size_t row = place->tokens * place->width;
-    FREED double *states = allocate(((size_t)sublayers + 2) * row);
+    const bool stays = is_variant(place, "dar");
+    FREED double *states = allocate(((size_t)sublayers + 2) * row), *mixed = allocate(row);
     struct depth depth = {.states = states, .count = 1};
-    memcpy(states, embedded, row * sizeof *embedded);
+    memcpy(states, stream, row * sizeof *stream);
     for (place->index = 0; place->index < sublayers; place->index++) {
-        read_depth(place, &depth, embedded);
-        add_output(place, &depth, embedded);
+        const double *gate = find_connection(place, "gate");
+        begin_layer(place, stream);
+        read_depth(place, &depth, mixed);
+        for (size_t i = 0; stays && i < row; i++) {
+            mixed[i] = stream[i] + (gate ? *gate : 1.0) * mixed[i];
+        }
+        add_output(place, &depth, mixed);
+        for (size_t i = 0; stays && i < row; i++) {
+            stream[i] += mixed[i];
+        }
     }
-    read_depth(place, &depth, embedded);
+    if (!stays) {
+        read_depth(place, &depth, stream);
+    }
 }
 
-/* ---- multiway dense connections */
+/* ---- multiway dense connections, and dense ones */
 
-/* After layer `layer`, from states [layer + 2, N, C]: the mixture [N, C] of this number of `ways`. */
-static void mix_way(const struct place *place, int64_t layer, size_t ways, size_t way, const double *states,
-                    double *mixed) {
-    const size_t count = (size_t)layer + 2, width = place->width, row = place->tokens * width, all = ways * count;
-    const double *leaves[3];
-    static const char *const names[3] = {"w_1", "w_2", "b"};
-    for (size_t i = 0; i < 3; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "h.%" PRId64 ".mudd.%s", layer, names[i]);
-        leaves[i] = find(place->model, name);
+/* States of all tokens: the embedding and the outputs of layers, which mudd_norm = prepost has normed. */
+struct layers {
+    double *states;       /* [count, N, C] */
+    const double *newest; /* [N, C]: the last one as it was */
+    size_t count;
+    bool is_normed;
+};
+
+/* A layer's output, or the embedding, [N, C] joins the states through the norm of this name. */
+static void add_state(const struct place *place, struct layers *layers, const char *norm, const double *output) {
+    const size_t width = place->width, row = place->tokens * width;
+    const struct reference_norm leaves = {NORM_RMS, place->model->config->norm_eps, find(place->model, norm), NULL};
+    double *state = layers->states + layers->count++ * row;
+    memcpy(state, output, row * sizeof *state);
+    for (size_t at = 0; layers->is_normed && at < row; at += width) {
+        reference_norm(&leaves, width, output + at, state + at, NULL);
     }
+    layers->newest = output;
+}
+
+/* The weights [count] of the states in the mixture of this number of `ways`, after the layer of place->index. */
+static void weigh_states(const struct place *place, const struct layers *layers, size_t ways, size_t way,
+                         size_t token, double *a) {
+    const size_t count = layers->count, width = place->width, all = ways * count;
+    const double *newest = layers->newest + token * width, *w_1 = find_in_layer(place, "mudd.w_1"),
+                 *w_2 = find_in_layer(place, "mudd.w_2"), *dense = find_in_layer(place, "dense.b"),
+                 *b = dense ? dense : find_in_layer(place, "mudd.b") + way * count;
     char name[96];
-    snprintf(name, sizeof name, "transformer.h.%" PRId64 ".mudd.w_1", layer);
-    const size_t hidden = parameters_find(place->model->parameters, name)->shape[1];
-    for (size_t token = 0; token < place->tokens; token++) {
-        const double *newest = states + (count - 1) * row + token * width;
-        FREED double *a = allocate(count);
-        memcpy(a, leaves[2] + way * count, count * sizeof *a);
-        const double rms =
-            sqrt(reference_dot(width, newest, newest) / (double)width + place->model->config->norm_eps);
-        for (size_t k = 0; k < hidden; k++) {
-            double u = 0.0;
-            for (size_t c = 0; c < width; c++) {
-                u += newest[c] / rms * leaves[0][c * hidden + k];
-            }
-            for (size_t s = 0; s < count; s++) {
-                a[s] += reference_gelu(u) * leaves[1][k * all + way * count + s];
-            }
+    snprintf(name, sizeof name, "transformer.h.%" PRId64 ".mudd.w_1", place->index / 2);
+    const size_t hidden = dense ? 0 : parameters_find(place->model->parameters, name)->shape[1];
+    const double rms = sqrt(reference_dot(width, newest, newest) / (double)width + place->model->config->norm_eps);
+    memcpy(a, b, count * sizeof *a);
+    for (size_t k = 0; k < hidden; k++) {
+        double u = 0.0;
+        for (size_t c = 0; c < width; c++) {
+            u += newest[c] / rms * w_1[c * hidden + k];
         }
-        for (size_t c = token * width; c < (token + 1) * width; c++) {
-            mixed[c] = 0.0;
-            for (size_t s = 0; s < count; s++) {
-                mixed[c] += a[s] * states[s * row + c];
-            }
+        for (size_t s = 0; s < count; s++) {
+            a[s] += reference_gelu(u) * w_2[k * all + way * count + s];
         }
     }
 }
 
-/* One layer: inputs [4, N, C] are mixtures for queries, keys, values and the stream -> the next state. */
-static void run_mixed_layer(struct place *place, int64_t layer, double *inputs, double *state) {
+/* mixed [N, C] through the norm after the layer's mixture */
+static void norm_mixture(const struct place *place, double *mixed) {
+    const struct reference_norm leaves = {NORM_RMS, place->model->config->norm_eps,
+                                          find_in_layer(place, "mudd.norm_post.weight"), NULL};
+    for (size_t at = 0; at < place->tokens * place->width; at += place->width) {
+        reference_norm(&leaves, place->width, mixed + at, mixed + at, NULL);
+    }
+}
+
+/* The mixture [N, C] of this number of `ways`, the last of which is that of the stream. */
+static void mix_way(const struct place *place, const struct layers *layers, size_t ways, size_t way,
+                    double *mixed) {
+    const size_t width = place->width, row = place->tokens * width;
+    FREED double *a = allocate(layers->count);
+    memset(mixed, 0, row * sizeof *mixed);
+    for (size_t token = 0; token < place->tokens; token++) {
+        weigh_states(place, layers, ways, way, token, a);
+        for (size_t k = 0; k < layers->count * width; k++) {
+            mixed[token * width + k % width] +=
+                a[k / width] * layers->states[k / width * row + token * width + k % width];
+        }
+    }
+    if (layers->is_normed && way + 1 == ways) {
+        norm_mixture(place, mixed);
+    }
+    for (size_t i = 0; layers->is_normed && i < row; i++) {
+        mixed[i] += layers->newest[i];
+    }
+}
+
+/* One layer: inputs [4, N, C] are mixtures for queries, keys, values and the stream -> its output. */
+static void run_mixed_layer(struct place *place, const double *inputs, double *state) {
     static const char *const norms[] = {"ln_q", "ln_k", "ln_v"};
     const size_t row = place->tokens * place->width;
     const double *stream = inputs + 3 * row;
     FREED double *normed = allocate(3 * row), *output = allocate(row);
-    place->index = 2 * layer;
     for (size_t i = 0; i < 3; i++) {
-        norm_named(place, layer > 0 ? norms[i] : "ln_1", inputs + i * row, normed + i * row);
+        norm_named(place, find_in_layer(place, "ln_q.weight") ? norms[i] : "ln_1", inputs + i * row,
+                   normed + i * row);
     }
     attend(place, normed, normed + row, normed + 2 * row, output);
     drop_output(place, output);
@@ -425,20 +565,24 @@ static void run_mixed_layer(struct place *place, int64_t layer, double *inputs, 
 static void run_multiway(struct place *place, double *embedded) {
     const int64_t layers = place->model->config->n_layer;
     const size_t row = place->tokens * place->width;
-    FREED double *states = allocate(((size_t)layers + 1) * row), *inputs = allocate(4 * row);
-    memcpy(states, embedded, row * sizeof *states);
+    FREED double *states = allocate(((size_t)layers + 1) * row), *inputs = allocate(4 * row),
+                 *output = allocate(row);
+    struct layers all = {.states = states, .is_normed = setting(place, "mudd_norm").choice == MUDD_NORM_PREPOST};
+    add_state(place, &all, "mudd.norm_pre.weight", embedded);
     for (size_t i = 0; i < 4; i++) {
-        memcpy(inputs + i * row, embedded, row * sizeof *states);
+        memcpy(inputs + i * row, embedded, row * sizeof *inputs);
     }
-    for (int64_t layer = 0; layer < layers; layer++) {
-        const size_t ways = layer + 1 < layers ? 4 : 1;
-        run_mixed_layer(place, layer, inputs, states + (size_t)(layer + 1) * row);
-        for (size_t way = 0; way < ways; way++) {
-            mix_way(place, layer, ways, way, states, inputs + way * row);
+    for (; place->index < 2 * layers; place->index++) {
+        const size_t ways = is_variant(place, "dense") || place->index + 2 == 2 * layers ? 1 : 4;
+        char norm[64];
+        snprintf(norm, sizeof norm, "h.%" PRId64 ".mudd.norm_pre.weight", place->index / 2);
+        run_mixed_layer(place, inputs, output);
+        add_state(place, &all, norm, output);
+        for (size_t way = 0; way < 4; way++) { /* one is all of them */
+            mix_way(place, &all, ways, way % ways, inputs + way * row);
         }
     }
     memcpy(embedded, inputs, row * sizeof *embedded);
-    place->index = 2 * layers;
 }
 
 /* ---- the ends */
@@ -460,8 +604,8 @@ static void embed(const struct place *place, double *streams) {
         }
         for (size_t c = 0; c < width; c++) {
             const double value = row[c] * dropped(model, "embedding", token, c);
-            for (size_t s = 0; s < place->streams; s++) {
-                streams[(token * place->streams + s) * width + c] = value * (scale ? scale[s * width + c] : 1.0);
+            for (size_t s = 0; s < place->row / width; s++) {
+                streams[token * place->row + s * width + c] = value * (scale ? scale[s * width + c] : 1.0);
             }
         }
     }
@@ -470,17 +614,16 @@ static void embed(const struct place *place, double *streams) {
 /* The weight of stream s in the sum with stream_reduce = head or read. */
 static double collapse_weight(const struct reference_model *model, size_t streams, size_t row, const double *x,
                               size_t s) {
-    const double *w = find(model, "hc_head.w_pre");
+    const double *w = find(model, "hc_head.w_pre"), *alpha = find(model, "hc_head.alpha_pre");
     double z = 0.0;
     if (model->config->stream_reduce == STREAM_REDUCE_READ) {
         return 1.0 / (1.0 + exp(-find(model, "hc_head.b_pre")[s])) + model->config->hc_eps;
     }
-    for (size_t k = 0; k < row; k++) {
-        z += x[k] * w[k * streams + s];
+    for (size_t k = 0; w && k < row; k++) {
+        z += *alpha * x[k] * w[k * streams + s];
     }
     z /= sqrt(reference_dot(row, x, x) / (double)row + 1e-6);
-    return 1.0 / (1.0 + exp(-*find(model, "hc_head.alpha_pre") * z - find(model, "hc_head.b_pre")[s])) +
-           model->config->hc_eps;
+    return 1.0 / (1.0 + exp(-z - find(model, "hc_head.b_pre")[s])) + model->config->hc_eps;
 }
 
 /* One token's streams [S, C] to top [C]; read [S] is H_pre of the last sublayer, and normed [C] scratch. */
@@ -495,7 +638,7 @@ static void reduce(const struct place *place, const double *x, const double *rea
         return;
     }
     memset(top, 0, width * sizeof *top);
-    for (size_t s = 0; s < place->streams; s++) {
+    for (size_t s = 0; s < place->row / width; s++) {
         const double *part = x + s * width;
         if (model->config->stream_reduce == STREAM_REDUCE_NORM_SUM) {
             reference_norm(&norm, width, part, normed, NULL);
@@ -525,7 +668,7 @@ static double head_loss(const struct place *place, const double *streams, double
     size_t valid = 0;
     double sum = 0.0;
     for (size_t token = 0; token < place->tokens; token++) {
-        reduce(place, streams + token * place->streams * width, place->read + token * place->streams, normed, top);
+        reduce(place, streams + token * place->row, place->read + token * place->streams, normed, top);
         linear(1, width, vocabulary, top, head, bias, row);
         for (size_t i = 0; cap > 0.0 && i < vocabulary; i++) {
             row[i] = reference_capped(cap, model->config->softcap_kind, row[i]);
@@ -539,23 +682,33 @@ static double head_loss(const struct place *place, const double *streams, double
     return sum / (double)valid;
 }
 
+static void run_layers(struct place *place, double *streams) {
+    const struct residual_variant *residual = place->model->config->residual;
+    void (*const run)(const struct place *, double *) = residual->has_fractions                 ? run_fractions
+                                                        : residual_has_frame(residual, "gated") ? run_gated_sublayer
+                                                        : is_variant(place, "laurel") ? run_weighted_sublayer
+                                                                                      : run_sublayer;
+    for (; place->index < 2 * place->model->config->n_layer; place->index++) {
+        begin_layer(place, streams);
+        run(place, streams);
+    }
+}
+
 double reference_model_loss(const struct reference_model *model, double *logits) {
     const size_t tokens = (size_t)(model->shape.batch * model->shape.sequence);
     const size_t width = (size_t)model->config->n_embd, n = (size_t)model->config->n_streams;
-    FREED double *streams = allocate(tokens * n * width), *read = allocate(tokens * n);
-    struct place place = {.model = model, .tokens = tokens, .width = width, .streams = n, .read = read};
+    const struct residual_variant *residual = model->config->residual;
+    const size_t row = residual->has_fractions ? width : n * width;
+    FREED double *streams = allocate(tokens * row), *first = allocate(tokens * row), *read = allocate(tokens * n);
+    struct place place = {
+        .model = model, .tokens = tokens, .width = width, .streams = n, .row = row, .first = first, .read = read};
     for (size_t token = 0; token < tokens; token++) {
         read[token * n] = 1.0;
     }
     embed(&place, streams);
-    if (residual_has_frame(model->config->residual, "attnres")) {
-        run_over_depth(&place, streams);
-    }
-    if (residual_has_frame(model->config->residual, "mudd")) {
-        run_multiway(&place, streams);
-    }
-    for (; place.index < 2 * model->config->n_layer; place.index++) {
-        (residual_has_frame(model->config->residual, "gated") ? run_gated_sublayer : run_sublayer)(&place, streams);
-    }
+    memcpy(first, streams, tokens * row * sizeof *first);
+    (is_variant(&place, "attnres") || is_variant(&place, "dar")  ? run_over_depth
+     : is_variant(&place, "mudd") || is_variant(&place, "dense") ? run_multiway
+                                                                 : run_layers)(&place, streams);
     return head_loss(&place, streams, logits);
 }

@@ -120,7 +120,7 @@ static struct small_matrix rotated_basis(size_t n, const double *z, double gamma
 
 /* ---- maps */
 
-/* The values of a leaf; NULL where this number of streams has none. */
+/* The values of a leaf; NULL where the connection has none. */
 static const double *leaf(const struct reference_map *map, const char *name) {
     const struct residual_leaf *leaves = map->residual->leaves;
     size_t i = 0;
@@ -130,8 +130,10 @@ static const double *leaf(const struct reference_map *map, const char *name) {
     return leaves[i].name ? map->leaves[i] : NULL;
 }
 
+/* 1 where nothing depends on the token: then it multiplies z = 0, or rotations by biases alone. */
 static double scalar(const struct reference_map *map, const char *name) {
-    return *leaf(map, name);
+    const double *value = leaf(map, name);
+    return value ? *value : 1.0;
 }
 
 static double logistic(double x) {
@@ -249,6 +251,24 @@ static void mhc_lite(const struct reference_map *map, const double *z, double *r
     }
 }
 
+static void identity(const struct reference_map *map, const double *z, double *res) {
+    (void)z;
+    for (size_t k = 0; k < map->streams * map->streams; k++) {
+        res[k] = k / map->streams == k % map->streams ? 1.0 : 0.0;
+    }
+}
+
+/* matrix_ij = alpha tanh(z_ji) + bias_ij, or the identity without biases; z_j is row j. */
+static void tanh_matrix(const struct reference_map *map, size_t columns, const double *z, const char *alpha,
+                        const char *bias, double *matrix) {
+    const size_t n = map->streams;
+    const double *b = leaf(map, bias);
+    identity(map, z, matrix);
+    for (size_t k = 0; b && k < n * n; k++) {
+        matrix[k] = scalar(map, alpha) * tanh(z[k % n * columns + k / n]) + b[k];
+    }
+}
+
 /* z_s, the normalised projections of stream s, are row s: pre, post, res[0 .. S). */
 static void hc(const struct reference_map *map, size_t columns, const double *z, double *h) {
     const size_t n = map->streams;
@@ -256,19 +276,17 @@ static void hc(const struct reference_map *map, size_t columns, const double *z,
         h[s] = scalar(map, "alpha_pre") * tanh(z[s * columns]) + leaf(map, "b_pre")[s];
         h[n + s] = scalar(map, "alpha_post") * tanh(z[s * columns + 1]) + leaf(map, "b_post")[s];
     }
-    for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < n; j++) {
-            h[2 * n + i * n + j] =
-                scalar(map, "alpha_res") * tanh(z[j * columns + 2 + i]) + leaf(map, "b_res")[i * n + j];
-        }
-    }
+    tanh_matrix(map, columns, z + 2, "alpha_res", "b_res", h + 2 * n);
 }
 
-static void identity(const struct reference_map *map, const double *z, double *res) {
-    (void)z;
-    for (size_t k = 0; k < map->streams * map->streams; k++) {
-        res[k] = k / map->streams == k % map->streams ? 1.0 : 0.0;
+/* Here row s is pre[0 .. S), post, res[0 .. S), and h is pre [S, S], post [S], res [S, S]. */
+static void frac(const struct reference_map *map, size_t columns, const double *z, double *h) {
+    const size_t n = map->streams;
+    tanh_matrix(map, columns, z, "alpha_mix", "b_pre", h);
+    for (size_t s = 0; s < n; s++) {
+        h[n * n + s] = scalar(map, "alpha_post") * tanh(z[s * columns + n]) + leaf(map, "b_post")[s];
     }
+    tanh_matrix(map, columns, z + n + 1, "alpha_mix", "b_res", h + n * (n + 1));
 }
 
 /* Each factor [[p, 1 - p], [1 - p, p]], p the first of a softmax of two, is multiplied from the right: the first is
@@ -470,6 +488,7 @@ static const struct reference {
     {"circulant", .matrix = circulant, .structure = not_circulant, .least_singular = least_of_circulants},
     {"krom", .matrix = krom, .structure = asymmetry},
     {"wide", .whole = wide, .structure = not_a_retention, .least_singular = least_of_retentions},
+    {"frac", .whole = frac},
     {"ohc", .matrix = ohc, .structure = not_a_rotation, .least_singular = least_of_rotations},
 };
 
@@ -514,7 +533,7 @@ void reference_map_token(const struct reference_map *map, size_t columns, const 
         reference->whole(map, columns, z, h);
     } else {
         gates(map, z, h);
-        reference->matrix(map, z + 2 * map->streams, h + 2 * map->streams);
+        (map->settings->is_unmixed ? identity : reference->matrix)(map, z + 2 * map->streams, h + 2 * map->streams);
     }
     if (map->transposed) {
         transpose_square(map->streams, h + 2 * map->streams);
@@ -543,6 +562,8 @@ void reference_set(struct residual_settings *settings, const char *name, double 
         settings->values[number].number = (int64_t)value;
     } else if (setting->type == RESIDUAL_FLOAT) {
         settings->values[number].real = value;
+    } else if (setting->type == RESIDUAL_CHOICE) {
+        settings->values[number].choice = (int)value;
     } else {
         settings->values[number].flag = value != 0.0;
     }

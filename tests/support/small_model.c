@@ -44,6 +44,15 @@ void small_model_set(struct model_config *config, const char *settings) {
     require(options_apply_text(options, count, settings, lines, strlen(lines)));
 }
 
+void small_model_set_if_taken(struct model_config *config, const char *settings) {
+    struct model_config changed = *config, checked;
+    small_model_set(&changed, settings);
+    checked = changed;
+    if (model_config_check(&checked) == 0) {
+        *config = changed;
+    }
+}
+
 static void make_batch(struct small_model *model) {
     const struct gpt *gpt = &model->gpt;
     const size_t tokens = gpt_tokens(gpt);
@@ -90,8 +99,10 @@ void small_model_release(struct small_model *model) {
 /* Mean and deviation of a parameter's random values. */
 static void choose_distribution(const char *name, double *mean, double *deviation) {
     const char *leaf = strrchr(name, '.') + 1;
-    const bool hyper = strstr(name, ".hc_") != NULL, gain = strstr(name, ".ln_") || strstr(name, "norm.weight");
-    const bool mixture = strstr(name, ".mudd.b") != NULL; /* of states with weights around 0 little is left */
+    const bool hyper = strstr(name, ".hc_") != NULL;
+    const bool gain = strstr(name, ".ln_") || strstr(name, "norm.weight") || strstr(name, ".norm_p");
+    /* of states with weights around 0 little is left */
+    const bool mixture = strstr(name, ".mudd.b") || strstr(name, ".dense.b") || strcmp(leaf, "lambda_resid") == 0;
     *mean = (gain && strcmp(leaf, "weight") == 0) || mixture ? 1.0 : 0.0;
     *deviation = hyper && leaf[0] != 'w' ? 1.0 : 0.3;
 }
@@ -170,8 +181,7 @@ float *small_model_read(struct small_model *model, const struct buffer *arena) {
 }
 
 float *small_model_matrices(struct small_model *model, int64_t sublayer) {
-    const size_t streams = (size_t)model->gpt.config.n_streams;
-    const size_t bytes = gpt_tokens(&model->gpt) * streams * (streams + 2) * sizeof(float);
+    const size_t bytes = gpt_tokens(&model->gpt) * model->gpt.operations.h_row * sizeof(float);
     float *values = malloc(bytes);
     require(buffer_read(model->gpt.compute, model->gpt.sublayers[sublayer].mix.h, 0, values, bytes));
     return values;

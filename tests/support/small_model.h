@@ -9,7 +9,8 @@
 /* Fields of struct optimizer_settings whose default is not 0: no group of parameters has a rate of its own. */
 #define USUAL_RATES                                                                                                \
     .adam_eps = 1e-8, .embed_learning_rate = -1.0, .head_learning_rate = -1.0, .scalar_learning_rate = -1.0,       \
-    .new_learning_rate = -1.0, .muon_learning_rate = -1.0, .muon_weight_decay = -1.0
+    .new_learning_rate = -1.0, .muon_learning_rate = -1.0, .muon_weight_decay = -1.0,                              \
+    .value_embed_learning_rate = -1.0, .resid_lambda_learning_rate = -1.0, .x0_lambda_learning_rate = -1.0
 
 struct small_model {
     struct gpt gpt;
@@ -21,6 +22,9 @@ struct model_config small_model_config(const char *residual, int64_t streams);
 
 /* Changes settings, by the names that options and config.json have: "norm=rmsnorm norm_eps=0.03". */
 void small_model_set(struct model_config *config, const char *settings);
+
+/* The same, if the model can have them. */
+void small_model_set_if_taken(struct model_config *config, const char *settings);
 
 /* Set-up of a group of tests: scratch_begin, and PoCL without a cache of programs, for which it would compile each
  * kernel a second time. Ends the program when that fails. */
@@ -75,5 +79,6 @@ float *small_model_read(struct small_model *model, const struct buffer *arena);
 /* The arena of gradients, of the loss without its scale, heap memory. */
 float *small_model_gradients(struct small_model *model);
 
-/* H of a sublayer in the last forward pass, [tokens, S (S + 2)] (pre, post, res), heap memory. */
+/* H of a sublayer in the last forward pass, [tokens, S (S + 2)] (pre, post, res), heap memory. Of fractions pre has
+ * S S elements. */
 float *small_model_matrices(struct small_model *model, int64_t sublayer);

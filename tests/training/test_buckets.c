@@ -54,13 +54,17 @@ static void check(const struct model_config *config, const char *freeze, uint64_
 }
 
 UNIT_TEST(buckets_are_complete_when_they_go_out) {
-    static const char *const residuals[] = {"rc", "mhc", "shc", "gated", "attnres", "mudd"};
+    static const char *const residuals[] = {"rc",   "mhc",   "shc",    "gated", "attnres",
+                                            "mudd", "dense", "laurel", "dar",   "frac"};
     static const char *const frozen[] = {NULL, "wte|wpe", "wte|wpe|h\\.0\\.attn", "wte|wpe|h\\.[01]\\.(attn|mlp)",
                                          "wte|wpe|\\.attn\\.|\\.mlp\\."};
     for (size_t residual = 0; residual < COUNT(residuals); residual++) {
         const bool is_plain = strcmp(residuals[residual], "rc") == 0;
         struct model_config config = small_model_config(residuals[residual], is_plain ? 1 : 4);
         config.n_layer = 4;
+        config.value_embeds = residual % 2 == 0;
+        small_model_set_if_taken(&config, "x0_lambdas=true");
+        small_model_set_if_taken(&config, "mudd_norm=prepost");
         require(model_config_check(&config));
         for (size_t i = 0; i < COUNT(frozen); i++) {
             for (uint64_t elements = 1; elements < (uint64_t)1 << 18; elements += elements / 4 + 64) {

@@ -308,7 +308,7 @@ class TrainLoop(programs.Case):
 
     def test_recomputing_changes_nothing(self):
         """Layers that run forward again do so to the same bits, dropout and observations included."""
-        for residual in ("shc", "mudd", "rc", "hc", "gated") if programs.WHOLE else ("shc",):
+        for residual in ("shc", "mudd", "rc", "hc", "gated", "dar", "frac", "laurel") if programs.WHOLE else ("shc",):
             kept, again = f"kept-{residual}", f"again-{residual}"
             deep = ("--residual", residual, "--n-layer", "3", "--dropout", "0.1", "--gradient-accumulation-steps", "2", "--statistics-interval", "2",
                     "--eval-interval", "5", "--eval-iters", "2")

@@ -166,7 +166,7 @@ class NewVariant(programs.Case):
         tests = programs.BUILD / "tests"
         self.says(str(tests / "test_residual"))
         self.says(str(tests / "test_operations"), "--device", "pocl", "--filter", "(mock", has=[
-            "map (mock S=2)", "map (mock S=4)", "projections (mock S=4)", "4 cases, 0 failed"])
+            "map (mock S=2)", "map (mock S=4)", "projections (mock S=4)", "5 cases, 0 failed"])
 
     def test_words(self):
         [line] = [line for line in self.says("hc_train", "--list-residuals").splitlines() if line.split()[0] == "mock"]
