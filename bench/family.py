@@ -37,7 +37,15 @@ FAMILY = {
                      "Kimi K3 counts blocks in layers: half of `--attnres-block`"),
     "mudd": Words("q, k, v and r of a block read sum_s a_s S_s over all blocks before", "a block: C h + h w + w, w = 4 (i + 2), h = 64 (w div 64 + 1)",
                   lambda n, C, L: sum(C * mudd_hidden(i) * 2 + 2 * mudd_hidden(i) * 4 * (i + 2) + 8 * C * (i + 2) for i in range(L)) / (2 * L * C),
-                  "the JAX code can norm before and after the mix, and widen MLPs with depth"),
+                  "MLPs wider with depth; without `--mudd-norm prepost` hyper-connection-factory's diverges at 24 layers"),
+    "dense": Words("after block i: h = sum_s b_s S_s over the embedding and all blocks (depth-weighted average, DWA)", "a block: i + 2",
+                   lambda n, C, L: (L + 3) / 2, "decays b"),
+    "laurel": Words("x' = a o + b (x + x w_down w_up), (a, b) = 2 softmax(b_mix)", "2 + 2Cr, r = 16", lambda n, C, L: 4 * 16 + 5,
+                    "none; Gemma 3n norms the product"),
+    "dar": Words("x' = x + o, o = branch(norm(x + gate R)), R attnres's mix of complete blocks", "2C + 1", lambda n, C, L: 6 * (2 * L + 1) / 2 + 2,
+                 "the first sublayer has no R; `delta_block` takes recursive differences"),
+    "frac": Words("hc on n fractions of C / n channels: u_i = sum_j H_pre[i, j] x_j", "2C + 2C / n + 2n^2 + n + 2", lambda n, C, L: 8 * n + 4,
+                  "LayerNorm in the listing; lucidrains' `num_fracs` is another map"),
 }
 
 

@@ -4,9 +4,10 @@
   bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
   bench/tables.py memory                 docs/notes/memory.md: settings with which pretrained models fit into 8, 16 and 24 GB (hc_train --fit)
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
-  bench/tables.py variants               docs/variants.md: exactness and speed of each residual variant. Needs ci/study.sh's runs
+  bench/tables.py variants               docs/variants.md: H_res and speed of each residual variant. Needs ci/study.sh's runs
                                          (--study, out/study)
-  bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt, modern and s2hc
+  bench/tables.py fair                   docs/study.md: what ci/study.sh --budget fair has found (out/fair); also nanogpt, modern and s2hc,
+                                         and depth (bench/depth_*.tsv; out/depth_*, or bench/depth_h.json, for H_res)
   bench/tables.py variants --measure     also measures the speeds (speed.json in --study), some minutes on an idle machine
 
 Prints the tables; with --write puts them into the document. BUILD (build) in the environment names the folder with the programs.
@@ -27,6 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src" / "python"))
 from hctrain import paired
 from family import FAMILY
+import depth
 
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 END = "<!-- to here -->\n"
@@ -179,7 +181,7 @@ def family():
         plain = plain or facts
         sublayers, added = 2 * facts["n_layer"], facts["parameters"] - plain["parameters"]
         moved = sum(row["bytes"] for row in facts["parts"] if row["part"] == "hyper-connections") / facts["tokens"] / sublayers
-        row = [connection.promises, connection.source, f"{100 * added / plain['parameters']:.2f}", "", f"{1e-3 * moved:.1f}",
+        row = [connection.promises.replace("row sums, column sums, spectral norms, signs", "doubly stochastic"), connection.source, f"{100 * added / plain['parameters']:.2f}", "", f"{1e-3 * moved:.1f}",
                f"{1e3 * (facts['micro_step']['seconds'] + facts['optimiser_step']['seconds']):.1f}"]
         words = FAMILY.get(name)
         if words:
@@ -203,16 +205,9 @@ def variants():
     found = {}
     for name, takes, _ in listed(BUILD):
         found[name] = list(STREAMS) if "to" in takes else [int(word) for word in takes.replace(",", "").replace("or", "").split()]
-    for without_matrices in ("rc", "gated", "attnres", "mudd"):
+    for without_matrices in ("rc", "gated", "attnres", "mudd", "dense", "laurel", "dar"):
         found.pop(without_matrices, None)
     return found
-
-
-def exactness(runs):
-    """The largest deviations of row sums, column sums and norm from 1 after training, and the smallest entry, over all seeds."""
-    of = [run["checkpoints"][-1]["h"] for run in runs.values()]
-    off = [max(max(abs(h[key]["min"] - 1), abs(h[key]["max"] - 1)) for h in of) for key in ("row_sum", "column_sum")]
-    return [f"{value:.1e}" for value in off + [max(abs(h["norm_max"] - 1) for h in of)]] + [f"{min(h['smallest_entry'] for h in of):.3f}"]
 
 
 def distance(runs):
@@ -225,9 +220,10 @@ def distance(runs):
 def measured(study):
     runs = {}
     for run in json.loads((study / "report" / "analysis.json").read_text())["runs"]:
-        runs.setdefault(run["config"]["residual"], {})[run["name"].rpartition("-")[2]] = run
-    rows = [[f"`{name}`", *exactness(of), *distance(of)] for name, of in runs.items() if name != "rc"]
-    head = ["", "row sums", "column sums", "norm", "smallest entry", "from I", "cosine", "second singular value"]
+        if run["checkpoints"][-1].get("h"):
+            runs.setdefault(run["config"]["residual"], {})[run["name"].rpartition("-")[2]] = run
+    rows = [[f"`{name}`", *distance(of)] for name, of in runs.items()]
+    head = ["", "from I", "cosine", "second singular value"]
     return "\nAfter 2000 iterations of the study:\n\n" + table(head, rows, "---:")
 
 
@@ -251,14 +247,17 @@ SWEEPS = ("nanogpt", "modern", "fair")
 def sweep(name):
     """hc_sweep's table; below fair's, its picture."""
     heads, _, *rows = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in (ROOT / "out" / name / "table.md").read_text().splitlines()]
+    kept = [place for place, head in enumerate(heads) if head not in ("seeds", "deviation", "better than")]  # table.md and pairs.tsv have these
+    heads, *rows = [[row[place] for place in kept] for row in (heads, *rows)]
     return table(["connection", *heads[1:]], rows, "---:") + "\n![Differences to rc and identity with their intervals](images/fair.svg)\n" * (name == "fair")
 
 
 # ---- the settings of s2HC's text and code
 
-SETTINGS = {"": "the text's", "hc_start=layer": "`hc_start layer`", "hc_init=litgpt": "`hc_init litgpt`", "hc_norm_eps=0": "`hc_norm_eps 0`",
+SETTINGS = {"": "the text's", "hc_start=layer": "`hc_start layer`", "hc_init=litgpt": "`hc_init litgpt`",
             "decay_all=true+decay_hc_gain=one": "`decay_all`, `decay_hc_gain one`", "stream_reduce=sum_norm": "`stream_reduce sum_norm`",
-            "freeze_gamma=false": "gamma trained", "init=litgpt": "`init litgpt`", "h_res_transposed=true": "`h_res_transposed`"}
+            "freeze_gamma=false": "gamma trained", "init=litgpt": "`init litgpt`"}
+NO_EFFECT = ("hc+hc_norm_eps=0", "hc+h_res_transposed=true")  # which the page says in a sentence
 
 
 def interval(values, base):
@@ -269,26 +268,35 @@ def interval(values, base):
 
 def s2hc():
     """Losses of bench/s2hc.tsv, and H_res at the end of each run (out/s2hc), over its last micro-batch and all sublayers."""
-    losses, medians, distances = {}, {}, {}
+    losses, distances = {}, {}
     for line in (ROOT / "bench" / "s2hc.tsv").read_text().splitlines():
         if line.count("\t") == 4 and not line.startswith(("#", "residual\t")):
             choice, seed, loss = line.split("\t")[:3]
             last = json.loads((ROOT / "out" / "s2hc" / f"residual={choice},seed={seed}" / "h_statistics.jsonl").read_text().splitlines()[-1])
-            for values, value in ((losses, float(loss)), (medians, last["row_max_median"]), (distances, statistics.fmean(last["identity_distance"]))):
+            for values, value in ((losses, float(loss)), (distances, statistics.fmean(last["identity_distance"]))):
                 values.setdefault(choice, {})[seed] = value
     rows, order = [], list(SETTINGS)
-    for choice in sorted(losses, key=lambda one: (one[:3] != "shc", order.index(one[4:]) if one[4:] in order else len(order))):
+    for choice in sorted((one for one in losses if not one.endswith(NO_EFFECT)), key=lambda one: (one[:3] != "shc", order.index(one[4:]) if one[4:] in order else len(order))):
         residual, _, changed = choice.partition("+")
         against = [interval(values[choice], values.get(residual, {})) if changed else "" for values in (losses, distances)]
-        means = [statistics.fmean(values[choice].values()) for values in (losses, medians, distances)]
-        rows.append([f"`{residual}`", SETTINGS.get(changed, "the code's"), len(losses[choice]), f"{means[0]:.4f}", against[0], f"{means[1]:.3f}", f"{means[2]:.3f}",
-                     against[1]])
-    return table(["connection", "setting", "seeds", "loss", "loss, to the text's", "median row maximum", "distance from the identity", "distance, to the text's"], rows, "---:", 2)
+        means = [statistics.fmean(values[choice].values()) for values in (losses, distances)]
+        rows.append([f"`{residual}`", SETTINGS.get(changed, "the code's"), f"{means[0]:.4f}", against[0], f"{means[1]:.3f}", against[1]])
+    return table(["connection", "setting", "loss", "loss, to the text's", "distance from the identity", "distance, to the text's"], rows, "---:", 2)
+
+
+# ---- depth
+
+
+def depths():
+    """(text, SVG) of the depth study."""
+    (heads, rows), sentences, (h_heads, h_rows), picture = depth.study(ROOT)
+    text = table(heads, rows, "---:") + "\n" + sentences + "\n![Gains over rc, and H_res, against depth](images/depth.svg)\n"
+    return text + ("\n" + table(h_heads, h_rows, "---:") if h_rows else ""), picture
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", "s2hc", *SWEEPS])
+    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", "s2hc", "depth", *SWEEPS])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
@@ -301,6 +309,9 @@ def main():
         document, text = ROOT / "docs" / "variants.md", family()
     elif arguments.table == "s2hc":
         document, text = ROOT / "docs" / "study.md", s2hc()
+    elif arguments.table == "depth":
+        document = ROOT / "docs" / "study.md"
+        text, picture = depths()
     elif arguments.table in SWEEPS:
         document, text = ROOT / "docs" / "study.md", sweep(arguments.table)
     else:
@@ -309,6 +320,8 @@ def main():
         document, text = ROOT / "docs" / "variants.md", measured(arguments.study) + speeds(arguments.study) + "\n"
     if arguments.write and arguments.table == "fair":
         shutil.copy(ROOT / "out" / "fair" / "differences.svg", ROOT / "docs" / "images" / "fair.svg")
+    if arguments.write and arguments.table == "depth":
+        (ROOT / "docs" / "images" / "depth.svg").write_text(picture, encoding="utf-8")
     if arguments.write:
         write_between(document, f"bench/tables.py {arguments.table}", text)
     else:

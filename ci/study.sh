@@ -2,9 +2,9 @@
 # Trains every variant on the dictionary GCIDE with several seeds, and writes hc_analyze's report:
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
-#   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt, modern and s2hc.
-#                                      Other options go to hc_sweep (--jobs, --seeds, --table); bench/tables.py fair --write puts the
-#                                      table into docs/study.md
+#   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt, modern, s2hc,
+#                                      depth_6, depth_24, depth_48, and depth, these three in turn. Other options go to hc_sweep (--jobs,
+#                                      --vary residual=rc,mudd, --seeds, --table); bench/tables.py fair --write puts the table into docs/study.md
 #
 # Settings in the environment, with their defaults: ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all of hc_train --list-residuals), DEVICE (pocl). With
 # --budget only DEVICE is used. Complete runs are not repeated, interrupted ones are resumed. Run ci/demo.sh first, which builds the programs.
@@ -25,8 +25,17 @@ if [ "${1:-}" = --budget ]; then
     budget=${2:-}
     case $budget in
     nanogpt | modern | s2hc) corpus=shakespeare ;;
-    fair) corpus=gcide ;;
-    *) fail "--budget needs nanogpt, modern, s2hc or fair" ;;
+    fair | depth_6 | depth_24 | depth_48) corpus=gcide ;;
+    depth)
+        shift 2
+        status=0
+        for layers in 24 6 48; do
+            sh ci/study.sh --budget "depth_$layers" "$@" || status=$?
+            [ "$status" -ne 130 ] || break # stopped
+        done
+        exit "$status"
+        ;;
+    *) fail "--budget needs nanogpt, modern, s2hc, fair, depth_6, depth_24, depth_48 or depth" ;;
     esac
     shift 2
     sh "data/$corpus/prepare.sh" "data/corpus/$corpus" build/hc_prepare
