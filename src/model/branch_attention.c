@@ -25,17 +25,16 @@ static struct head_shape heads_of(const struct gpt *gpt) {
 
 /* ---- memory */
 
-static bool has_value_embed(const struct gpt *gpt, const struct sublayer *sublayer) {
-    return model_config_has_value_embed(&gpt->config, sublayer->index / BRANCHES);
-}
-
 /* A layer's buffers begin as those of the layer before, but gates of values are of every other layer. */
 static void plan_value_gates(struct gpt *gpt, struct sublayer *sublayer) {
-    const bool shares = gpt->options.mode != GPT_TRAINING && gpt->options.mode != GPT_ANALYSIS;
     const struct buffer *before = sublayer->index >= 2 * BRANCHES ? sublayer[-2 * BRANCHES].value_gates : NULL;
-    sublayer->value_gates = !has_value_embed(gpt, sublayer) ? NULL
-                            : shares && before              ? before
-                                               : gpt_plan_floats(gpt, "branch activations", heads_of(gpt).kv_heads);
+    if (!model_config_has_value_embed(&gpt->config, sublayer->index / BRANCHES)) {
+        sublayer->value_gates = NULL;
+    } else if (before && gpt_shares_streams(gpt)) {
+        sublayer->value_gates = before;
+    } else {
+        sublayer->value_gates = gpt_plan_floats(gpt, "branch activations", heads_of(gpt).kv_heads);
+    }
 }
 
 static void plan_activations(struct gpt *gpt, struct sublayer *sublayer) {

@@ -98,8 +98,7 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     const bool shares_mixed =
         !training || (gpt->options.recompute && sublayer->index >= BRANCHES && sublayer->branch);
     if (is_dar(gpt)) {
-        frame_plan_streams(gpt, sublayer);
-        sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares; /* handed to kernels that do not read them */
+        frame_plan_single(gpt, sublayer);
         if (!sublayer->branch) {
             return;
         }
@@ -163,8 +162,7 @@ static void top(struct gpt *gpt) {
 /* Of dar: the embedding is a state, too. */
 static void dar_begin(struct gpt *gpt) {
     const size_t bytes = gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
-    const struct buffer *embedding = gpt->first_streams ? gpt->first_streams : gpt->sublayers[0].mix.streams;
-    buffer_copy(gpt->compute, embedding, 0, attnres_of(gpt)->states, 0, bytes);
+    buffer_copy(gpt->compute, gpt->first_streams, 0, attnres_of(gpt)->states, 0, bytes);
 }
 
 /* The state that a sublayer's output is a part of. */
@@ -228,8 +226,7 @@ static const struct buffer *dar_leave_backward(struct gpt *gpt, const struct sub
 static void dar_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     enter_backward(gpt, sublayer);
     if (sublayer->index == 0) {
-        const struct gpt_scratch *scratch = &gpt->scratch;
-        const struct buffer *d_embedding = gpt->first_streams ? scratch->d_first : scratch->d_streams;
+        const struct buffer *d_embedding = gpt->scratch.d_first;
         depth_leave_backward(&gpt->operations, gpt_tokens(gpt), d_embedding, attnres_of(gpt)->d_states, 0,
                              d_embedding);
     }

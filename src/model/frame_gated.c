@@ -178,7 +178,7 @@ static void begin(struct gpt *gpt) {
     if (gpt->pass.cache != CACHE_STEP) {
         gates_pack(&gpt->operations, gpt->parameters.weights, state->table, state->packed);
     }
-    if (!gpt->first_streams) {
+    if (!gpt->config.x0_lambdas) {
         gates_begin(&gpt->operations, gpt_tokens(gpt), state->values);
     }
 }

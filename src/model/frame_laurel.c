@@ -61,8 +61,7 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
     struct laurel *state = laurel_of(gpt);
     const int64_t index = sublayer->index;
     const bool shares = gpt->options.mode != GPT_TRAINING;
-    frame_plan_streams(gpt, sublayer);
-    sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares; /* handed to kernels that do not read them */
+    frame_plan_single(gpt, sublayer);
     if (sublayer->branch && rank_of(gpt) > 0) {
         state->low[index] = index >= BRANCHES && shares
                                 ? state->low[index - BRANCHES]
@@ -92,10 +91,6 @@ static struct laurel_values values_of(const struct gpt *gpt, const struct sublay
                                   .mix = {parameters->weights, at->theta},
                                   .down = {parameters->weights_lowp, at->projections[DOWN]},
                                   .up = {parameters->weights_lowp, at->projections[UP]}};
-}
-
-static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
 }
 
 /* w_down [C, rank], or its gradient, and w_up [rank, C]. */
@@ -147,10 +142,6 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
     return scratch->d_output;
 }
 
-static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    frame_single_enter_backward(gpt, sublayer, gpt->scratch.d_streams);
-}
-
 const struct frame frame_laurel = {
     .name = "laurel",
     .reads_output = true,
@@ -160,10 +151,10 @@ const struct frame frame_laurel = {
     .plan_sublayer = plan_sublayer,
     .plan_scratch = plan_scratch,
     .largest_matrix = largest_matrix,
-    .enter = enter,
+    .enter = frame_single_enter,
     .leave = leave,
     .top = stream_reduce_forward,
     .top_backward = stream_reduce_backward,
     .leave_backward = leave_backward,
-    .enter_backward = enter_backward,
+    .enter_backward = frame_stream_enter_backward,
 };

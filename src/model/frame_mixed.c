@@ -294,7 +294,7 @@ static void begin(struct gpt *gpt) {
         pack(gpt, 0, mixing(gpt));
         pack(gpt, mixing(gpt), sublayers(gpt) - mixing(gpt));
     }
-    if (gpt->config.residual->has_fractions && !gpt->first_streams) { /* the embedding's are of all channels */
+    if (gpt->config.residual->has_fractions && !gpt->config.x0_lambdas) { /* the embedding's are of all channels */
         stream_squares(&gpt->operations, gpt_tokens(gpt), mix->streams, mix->squares);
     }
 }

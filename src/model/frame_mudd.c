@@ -82,7 +82,7 @@ static void add_input_norm(struct parameter_builder *builder, const char *name, 
 static void add_norm(struct parameter_builder *builder, int64_t sublayer) {
     struct sublayer_offsets *at = &builder->parameters->sublayers[sublayer];
     const bool has_ways = sublayer > 0 && is_attention(sublayer) && sublayer < BRANCHES * builder->config->n_layer;
-    if (!has_ways || strcmp(builder->config->residual->name, "dense") == 0) {
+    if (!has_ways || ways_are_fixed(&(struct operation_shape){.residual = builder->config->residual})) {
         frame_add_norm(builder, sublayer);
         return;
     }

@@ -8,8 +8,7 @@ static const struct frame *const frames[] = {FRAMES(FRAME_ADDRESS)};
 
 const struct frame *frame_of(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
-    const bool reads_early =
-        config->read_delay || residual_is_fixed(residual) || (!config->hc_dynamic && !residual->has_fractions);
+    const bool reads_early = config->read_delay || residual_reads_early(residual, !config->hc_dynamic);
     const char *name = residual->frame;
     if (!name) {
         name = reads_early ? "early" : "mixed";
@@ -51,6 +50,19 @@ bool frame_plan_streams(struct gpt *gpt, struct sublayer *sublayer) {
 
 /* ---- single streams */
 
+void frame_plan_single(struct gpt *gpt, struct sublayer *sublayer) {
+    frame_plan_streams(gpt, sublayer);
+    sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares; /* handed to kernels that do not read them */
+}
+
+void frame_single_enter(struct gpt *gpt, const struct sublayer *sublayer) {
+    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
+}
+
+void frame_stream_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
+    frame_single_enter_backward(gpt, sublayer, gpt->scratch.d_streams);
+}
+
 const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream) {
     const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
     if (!gpt_drops(gpt)) {
@@ -75,24 +87,21 @@ void stream_reduce_add_parameters(struct parameter_builder *builder) {
     struct sublayer_offsets *at = &builder->parameters->sublayers[builder->sublayer];
     const uint64_t streams = (uint64_t)builder->config->n_streams;
     const uint64_t shape[] = {streams * (uint64_t)builder->config->n_embd, streams};
-    if (builder->config->stream_reduce == STREAM_REDUCE_READ) {
+    const bool is_read = builder->config->stream_reduce == STREAM_REDUCE_READ;
+    const bool is_head = builder->config->stream_reduce == STREAM_REDUCE_HEAD;
+    if (is_read || (is_head && !builder->config->hc_dynamic)) {
         struct parameter *b = parameters_add(builder, "b_pre", 1, &streams, &at->theta);
-        b->constant = (float)-log((double)(streams - 1)); /* the weights are 1 / streams */
+        b->constant = is_read ? (float)-log((double)(streams - 1)) : 0.0f; /* the weights of read are 1 / streams */
         b->upcycled = residual_equal_logit;
-    } else if (builder->config->stream_reduce == STREAM_REDUCE_HEAD) {
-        const bool is_static = !builder->config->hc_dynamic;
-        if (!is_static) {
-            struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
-            w->decayed = true;
-            w->deviation = 0.02;
-            w->upcycled = residual_zero;
-        }
+    } else if (is_head) {
+        struct parameter *w = parameters_add(builder, "w_pre", 2, shape, &at->projections[0]);
+        w->decayed = true;
+        w->deviation = 0.02;
+        w->upcycled = residual_zero;
         parameters_add(builder, "b_pre", 1, &streams, &at->theta)->upcycled = residual_equal_logit;
-        if (!is_static) {
-            struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
-            alpha->constant = 1.0f;
-            alpha->joined = true;
-        }
+        struct parameter *alpha = parameters_add(builder, "alpha_pre", 0, NULL, NULL);
+        alpha->constant = 1.0f;
+        alpha->joined = true;
     }
 }
 

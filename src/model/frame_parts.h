@@ -26,7 +26,7 @@ static inline const struct sublayer *frame_top(const struct gpt *gpt) {
 
 /* Tells whether x0_lambdas change the streams between a sublayer and the next one. */
 static inline bool frame_meets_lambdas(const struct sublayer *sublayer) {
-    return sublayer[1].arriving && (sublayer->index + 1) % BRANCHES == 0;
+    return sublayer[1].arriving;
 }
 
 /* Where a sublayer leaves the streams. */
@@ -38,6 +38,13 @@ static inline const struct buffer *frame_next(const struct sublayer *sublayer) {
 static inline struct matrix frame_rows(const struct gpt *gpt, const struct buffer *buffer, size_t columns) {
     return matrix_of(buffer, 0, gpt_tokens(gpt), columns);
 }
+
+/* Plans the stream of a connection that has a single one, whose kernels do not read z and H. */
+void frame_plan_single(struct gpt *gpt, struct sublayer *sublayer);
+
+/* enter, and enter_backward, where a branch reads that stream through its norm, and no more. */
+void frame_single_enter(struct gpt *gpt, const struct sublayer *sublayer);
+void frame_stream_enter_backward(struct gpt *gpt, const struct sublayer *sublayer);
 
 /* Backward passes around a branch that reads a single stream x through its norm and is added to it, with d_stream
  * [N, C], the gradient of the sum. The first returns d_output, a copy where dropout will write to it; the second

@@ -1,15 +1,6 @@
 /* rc: one stream; x' = x + branch(norm(x)). */
 #include "src/model/frame_parts.h"
 
-static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
-    frame_plan_streams(gpt, sublayer);
-    sublayer->mix.z = sublayer->mix.h = sublayer->mix.squares; /* handed to kernels that do not read them */
-}
-
-static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
-    width_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix);
-}
-
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, frame_next(sublayer),
                       sublayer[1].mix.squares);
@@ -20,18 +11,14 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
     return frame_single_leave_backward(gpt, gpt->scratch.d_streams);
 }
 
-static void enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
-    frame_single_enter_backward(gpt, sublayer, gpt->scratch.d_streams);
-}
-
 const struct frame frame_plain = {
     .name = "plain",
     .add_norm = frame_add_norm,
-    .plan_sublayer = plan_sublayer,
-    .enter = enter,
+    .plan_sublayer = frame_plan_single,
+    .enter = frame_single_enter,
     .leave = leave,
     .top = stream_reduce_forward,
     .top_backward = stream_reduce_backward,
     .leave_backward = leave_backward,
-    .enter_backward = enter_backward,
+    .enter_backward = frame_stream_enter_backward,
 };

@@ -199,14 +199,14 @@ void gpt_forward(struct gpt *gpt, struct gpt_pass pass) {
     gpt->pass = pass;
     compute_set_module(gpt->compute, "embedding");
     const struct embedding_input input = embedding_input_of(gpt);
-    embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt),
-                      gpt->first_streams ? gpt->first_streams : sublayer->mix.streams, sublayer->mix.squares);
+    embedding_forward(&gpt->operations, &input, pass.position, embedding_weights(gpt), gpt->first_streams,
+                      sublayer->mix.squares);
     if (gpt->frame->begin) {
         frame_set_module(gpt);
         gpt->frame->begin(gpt);
     }
     for (; sublayer->branch; sublayer++) {
-        if (sublayer->arriving && sublayer->index % BRANCHES == 0) {
+        if (sublayer->arriving) {
             weigh_streams(gpt, sublayer);
         }
         sublayer_forward(gpt, sublayer, true);
@@ -358,8 +358,7 @@ static void embedding_part_backward(struct gpt *gpt) {
     }
     const struct embedding weights = embedding_weights(gpt);
     const struct embedding_input input = embedding_input_of(gpt);
-    embedding_backward(&gpt->operations, &input, groups, weights,
-                       gpt->first_streams ? gpt->scratch.d_first : gpt->scratch.d_streams, gpt->scratch.d_embedding,
+    embedding_backward(&gpt->operations, &input, groups, weights, gpt->scratch.d_first, gpt->scratch.d_embedding,
                        gradients, gpt->parameters.accumulate);
 }
 
@@ -367,7 +366,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     const int64_t last = gpt->config.n_layer - 1;
     compute_set_module(gpt->compute, "head");
     gpt->frame->top_backward(gpt);
-    if (gpt->first_streams) {
+    if (gpt->config.x0_lambdas) {
         buffer_zero(gpt->compute, gpt->scratch.d_first, 0,
                     gpt_tokens(gpt) * (size_t)gpt_stream_row(gpt) * element_size(gpt->options.type));
     }

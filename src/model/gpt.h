@@ -96,7 +96,7 @@ struct gpt_scratch {
     const struct buffer *d_z_lowp;         /* d_z in the type of activations, for GEMMs */
     const struct buffer *rms_scale;        /* [N, norm_groups] */
     const struct buffer *d_embedding;      /* [N, C] */
-    const struct buffer *d_first;          /* [N, S, C] of first_streams, with x0_lambdas */
+    const struct buffer *d_first;          /* [N, S, C] of first_streams; without x0_lambdas it is d_streams */
     const struct buffer *embedding_scales; /* [N] with embed_norm, from the forward to the backward pass */
     void *of_optimizer;                    /* the optimizer's own */
 };
@@ -148,7 +148,7 @@ struct gpt {
     struct gpt_scratch scratch;
     const struct buffer *packed; /* projection matrices of all sublayers as GEMMs read them, packed in each pass */
     const struct buffer *projection_leaves; /* where these come from: see struct projection_table */
-    const struct buffer *first_streams;     /* [N, S, C] of the embedding, with x0_lambdas */
+    const struct buffer *first_streams;     /* [N, S, C] of the embedding; without x0_lambdas those of sublayer 0 */
     const struct buffer *final;             /* [N, C] after ln_f, the normed of the top */
     const struct buffer *d_final;
     const struct buffer *d_collapse_z; /* [N, S] with stream_reduce = head */

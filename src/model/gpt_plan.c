@@ -100,9 +100,10 @@ static void plan_branch(struct gpt *gpt, struct sublayer *sublayer) {
 /* Streams before x0_lambdas: training keeps them, for the lambdas' gradients. */
 static void plan_arriving(struct gpt *gpt, struct sublayer *sublayer) {
     const bool begins = gpt->config.x0_lambdas && sublayer->index % BRANCHES == 0;
-    if (begins && sublayer->index == 0) {
-        gpt->first_streams = gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt));
-        sublayer->arriving = gpt->first_streams;
+    if (sublayer->index == 0) {
+        gpt->first_streams =
+            begins ? gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt)) : sublayer->mix.streams;
+        sublayer->arriving = begins ? gpt->first_streams : NULL;
     } else if (begins) {
         sublayer->arriving =
             is_training(gpt) ? gpt_plan_activations(gpt, "streams", gpt_stream_row(gpt)) : sublayer->mix.streams;
@@ -142,8 +143,9 @@ static void plan_scratch(struct gpt *gpt) {
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, most_channels(gpt, false));
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
     }
-    if (is_training(gpt) && gpt->config.x0_lambdas) {
-        scratch->d_first = gpt_plan_activations(gpt, group, gpt_stream_row(gpt));
+    if (is_training(gpt)) {
+        scratch->d_first =
+            gpt->config.x0_lambdas ? gpt_plan_activations(gpt, group, gpt_stream_row(gpt)) : scratch->d_streams;
     }
     if (gpt->config.embed_norm) {
         scratch->embedding_scales = gpt_plan_floats(gpt, group, 1);

@@ -72,8 +72,7 @@ static bool has_projections(const struct operations *operations) {
 /* Whether H_pre is known before the streams that it weighs. */
 static bool reads_early(const struct operations *operations) {
     const struct operation_shape *shape = &operations->shape;
-    return shape->read_delay || residual_is_fixed(shape->residual) ||
-           (shape->settings.is_static && !shape->residual->has_fractions);
+    return shape->read_delay || residual_reads_early(shape->residual, shape->settings.is_static);
 }
 
 static bool reads_early_unfused(const struct operations *operations) {

@@ -488,6 +488,10 @@ bool residual_is_fixed(const struct residual_variant *variant) {
     return residual_has_matrices(variant) && residual_sizes(variant, RESIDUAL_MAX_STREAMS, NULL).columns == 0;
 }
 
+bool residual_reads_early(const struct residual_variant *variant, bool is_static) {
+    return residual_is_fixed(variant) || (is_static && !variant->has_fractions);
+}
+
 bool residual_is_dynamic(const struct residual_variant *variant) {
     return residual_has_matrices(variant) && !residual_is_fixed(variant);
 }

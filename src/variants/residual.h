@@ -159,6 +159,9 @@ bool residual_has_frame(const struct residual_variant *variant, const char *name
 /* wide: it has matrices, and they do not depend on the token. */
 bool residual_is_fixed(const struct residual_variant *variant);
 
+/* Whether its H_pre is known before the streams that it weighs, as wide's and, if is_static, most others' are. */
+bool residual_reads_early(const struct residual_variant *variant, bool is_static);
+
 /* Whether its matrices, or some, can depend on the token, so that hc_dynamic = false says something. */
 bool residual_is_dynamic(const struct residual_variant *variant);
 
