@@ -73,6 +73,8 @@ ROW_KERNEL void laurel_backward(__global const act_t *x, __global const act_t *l
     const float2 ab = weights_of(parameters + mix_at);
     vec_t difference = (vec_t)(0.0f); /* d_a - d_b */
     UNUSED_POINTERS(low, weights, parameters);
+    UNUSED_POINTER(x);
+    UNUSED_POINTER(output);
     for (size_t token = chunk_begin(tokens, 0), end = chunk_begin(tokens, 1); token < end; token++) {
         const size_t at = token * CHANNELS;
         LANE_STEPS(slot, c, CHANNELS) {
