@@ -16,6 +16,7 @@
 #include "src/training/data_parallel.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct evaluation {
@@ -24,6 +25,7 @@ struct evaluation {
     bool is_first; /* of the ranks: it reads documents, writes and prints */
     struct model_config config;
     struct token_file *file;     /* of --data */
+    uint16_t *token_bytes;       /* of its tokens, see tokenizer_share_bytes */
     struct tokenizer *tokenizer; /* for documents, as below; rank 0's */
     struct documents *documents;
     struct compute *compute;
@@ -32,7 +34,8 @@ struct evaluation {
     struct output_file json, per_document; /* rank 0's */
     struct progress progress;
     struct perplexity_sums total; /* the results: of documents and requests; of a split the tokens only */
-    double loss;                  /* of a split */
+    struct loss_sums sums;        /* of a split, */
+    double loss;                  /* and their mean */
     double seconds;
 };
 
@@ -136,7 +139,9 @@ static int set_up(struct evaluation *evaluation) {
     }
     if (evaluation->file) {
         status = token_file_examine(evaluation->file, (uint32_t)config->vocab_size, digest);
-        if (same_job_digest(ranks, status, digest, "the token file", "all hosts need the same content in --data")) {
+        if (same_job_digest(ranks, status, digest, "the token file", "all hosts need the same content in --data") ||
+            tokenizer_share_bytes(ranks, config, settings->checkpoint, &settings->tokenizer,
+                                  &evaluation->token_bytes)) {
             return -1;
         }
     }
@@ -189,8 +194,8 @@ static int score(struct evaluation *evaluation) {
                                &evaluation->total);
     }
     if (settings->eval_iters == 0) {
-        return score_split(gpt, evaluation->ranks, evaluation->file, &evaluation->progress,
-                           &evaluation->total.tokens, &evaluation->loss);
+        return score_split(gpt, evaluation->ranks, evaluation->file, &evaluation->progress, evaluation->token_bytes,
+                           &evaluation->sums);
     }
     const struct token_shape shape = {settings->batch_size, evaluation->config.block_size};
     const uint64_t seed = settings->seed < 0 ? ESTIMATE_SEED : (uint64_t)settings->seed;
@@ -199,7 +204,7 @@ static int score(struct evaluation *evaluation) {
     batch_sampler_create(&sampler, seed, purpose, shape, shape.batch, (uint32_t)evaluation->config.vocab_size);
     const int status = batch_sampler_add(&sampler, evaluation->file, 1.0) ||
                        estimate_loss(gpt, evaluation->ranks, &sampler, settings->eval_iters, &evaluation->progress,
-                                     &evaluation->total.tokens, &evaluation->loss);
+                                     evaluation->token_bytes, &evaluation->sums);
     batch_sampler_release(&sampler);
     return status ? -1 : 0;
 }
@@ -222,6 +227,9 @@ static json_t *results_json(const struct evaluation *evaluation) {
                                          (json_int_t)settings->eval_iters, "tokens", (json_int_t)total->tokens,
                                          "loss", json_file_real(evaluation->loss), "perplexity",
                                          json_file_real(exp(evaluation->loss))));
+        if (evaluation->sums.bytes > 0.0) {
+            json_object_set_new(json, "bits_per_byte", json_file_real(loss_sums_bits(&evaluation->sums)));
+        }
     } else if (settings->documents.requests) {
         json_object_update_new(json,
                                json_pack("{s:I, s:I, s:f}", "requests", (json_int_t)total->documents, "tokens",
@@ -258,6 +266,9 @@ static void print_results(const struct evaluation *evaluation) {
         }
         print_metric("loss", 6, evaluation->loss);
         print_metric("perplexity", 4, exp(evaluation->loss));
+        if (evaluation->sums.bytes > 0.0) {
+            print_metric("bits_per_byte", 6, loss_sums_bits(&evaluation->sums));
+        }
         print_metric("tokens", 0, (double)total->tokens);
     } else {
         struct perplexity_metric metrics[PERPLEXITY_METRICS];
@@ -311,7 +322,12 @@ enum program_status eval_run(const struct eval_settings *settings, struct ranks 
     progress_start(progress, 0);
     progress->silent = !evaluation.is_first;
     if (status == 0) {
-        status = score(&evaluation) || perplexity_check_loss(evaluation.loss);
+        status = score(&evaluation);
+        if (settings->data) {
+            evaluation.loss = evaluation.sums.loss / evaluation.sums.targets;
+            evaluation.total.tokens = (uint64_t)evaluation.sums.targets;
+        }
+        status = status || perplexity_check_loss(evaluation.loss);
         progress_end(progress);
         evaluation.seconds = progress_clock() - progress->start;
     }
@@ -329,6 +345,7 @@ enum program_status eval_run(const struct eval_settings *settings, struct ranks 
     tokenizer_close(evaluation.tokenizer);
     documents_close(evaluation.documents);
     token_file_close(evaluation.file);
+    free(evaluation.token_bytes);
     if (status) {
         return interrupted ? PROGRAM_INTERRUPTED : PROGRAM_FAILED;
     }

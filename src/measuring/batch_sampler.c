@@ -262,21 +262,34 @@ bool batch_sampler_has_targets(const struct batch_sampler *sampler) {
 
 /* ---- estimates */
 
+/* Adds the batch of the sampler that the model has computed the losses of. */
+static int add_batch(const struct gpt *gpt, const struct batch_sampler *sampler, const uint16_t *token_bytes,
+                     struct loss_sums *sums) {
+    const size_t count = (size_t)(sampler->shape.batch * sampler->shape.sequence);
+    float *losses = memory_allocate(count, sizeof *losses);
+    const int status = buffer_read(gpt->compute, gpt->losses, 0, losses, count * sizeof *losses);
+    for (size_t i = 0; status == 0 && i < count; i++) {
+        const unsigned bytes = target_bytes(token_bytes, sampler->y[i]);
+        sums->targets += sampler->y[i] >= 0;
+        sums->loss += (double)losses[i];
+        sums->text_loss += bytes > 0 ? (double)losses[i] : 0.0;
+        sums->bytes += bytes;
+    }
+    free(losses);
+    return status;
+}
+
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
-                  struct progress *progress, uint64_t *targets, double *loss) {
-    double *losses = memory_zeroed(2 * (size_t)batches + 1, sizeof *losses); /* of this rank's batches, else 0 */
-    double *counts = losses + batches, *interrupted = counts + batches, all = 0.0;
+                  struct progress *progress, const uint16_t *token_bytes, struct loss_sums *all) {
+    struct loss_sums *sums = memory_zeroed((size_t)batches + 1, sizeof *sums); /* of this rank's batches, else 0 */
+    double *interrupted = &sums[batches].loss;
     int status = 0;
     for (int64_t i = ranks->index; status == 0 && i < batches && !interrupt_requested(); i += ranks->count) {
-        float own = 0.0f;
         status = batch_sampler_read(sampler, i, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y);
         if (status == 0) {
-            gpt_zero_loss(gpt);
             gpt_forward(gpt, (struct gpt_pass){.dropout = false});
             gpt_loss(gpt, 1.0f, false);
-            status = gpt_read_results(gpt, &own, NULL);
-            losses[i] = (double)own;
-            counts[i] = (double)count_targets(sampler);
+            status = add_batch(gpt, sampler, token_bytes, &sums[i]);
         }
         if (status == 0) {
             progress_show(progress, "batches", i + 1, batches, "");
@@ -284,24 +297,23 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
     }
     if (status == 0) {
         *interrupted = interrupt_requested();
-        status = ranks_sum(ranks, losses, 2 * (size_t)batches + 1);
+        status = ranks_sum(ranks, &sums->targets, ((size_t)batches + 1) * (sizeof *sums / sizeof(double)));
     }
     if (status == 0 && *interrupted > 0.0) {
         status = error_set("interrupted");
     }
+    *all = (struct loss_sums){0};
     for (int64_t i = 0; i < batches; i++) {
-        all += counts[i];
+        all->targets += sums[i].targets;
+        all->loss += sums[i].loss;
+        all->text_loss += sums[i].text_loss;
+        all->bytes += sums[i].bytes;
     }
-    if (status == 0 && !(all > 0.0)) {
+    if (status == 0 && !(all->targets > 0.0)) {
         status = error_set("%s: all tokens of the batches that estimate the loss (eval_iters = %" PRId64
                            ") are prompts, which are no targets: give more eval_iters, or a larger block_size",
                            sampler->sources[0].file->name, batches);
     }
-    *targets = (uint64_t)all;
-    *loss = 0.0;
-    for (int64_t i = 0; status == 0 && i < batches; i++) { /* without a mask all batches have as many targets */
-        *loss += sampler->masked ? losses[i] * (counts[i] / all) : losses[i] / (double)batches;
-    }
-    free(losses);
+    free(sums);
     return status ? -1 : 0;
 }

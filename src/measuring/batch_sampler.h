@@ -17,7 +17,7 @@
 #include "runtime/files/token_file.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/system/progress.h"
-#include "src/model/gpt.h"
+#include "src/measuring/score_windows.h"
 
 /* Tokens that rows are taken from. */
 struct batch_source {
@@ -81,7 +81,7 @@ float batch_sampler_weight(struct batch_sampler *sampler, int64_t iteration);
 /* Whether the global batch of the iteration that batch_sampler_weight was asked about last has a target. */
 bool batch_sampler_has_targets(const struct batch_sampler *sampler);
 
-/* ---- the mean loss of a model over random batches, as nanoGPT estimates it */
+/* ---- the loss of a model over random batches, as nanoGPT estimates it */
 
 /* The sampler's purpose for estimates on "train" or "val", and its seed: with these every run and hc_eval estimate
  * on the same batches of a token file. A run with eval_batches = by_seed gives the sampler the run's seed instead.
@@ -89,9 +89,8 @@ bool batch_sampler_has_targets(const struct batch_sampler *sampler);
 #define ESTIMATE_PURPOSE(split) "evaluate " split
 enum { ESTIMATE_SEED = 0 };
 
-/* Mean over the targets of `batches` of the sampler's, always the same ones, without dropout. Fails if there is no
- * target. *targets is their number. The ranks share the batches; the mean does not depend on the number of ranks.
- * progress shows where it is. Collective. Stops early, with the error "interrupted" on all
- * ranks, when one of them is interrupted. */
+/* Sums over the targets of `batches` of the sampler's, always the same ones, without dropout. Fails if there is no
+ * target. The ranks share the batches; the sums do not depend on the number of ranks. progress shows where it is.
+ * Collective. Stops early, with the error "interrupted" on all ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
-                  struct progress *progress, uint64_t *targets, double *loss);
+                  struct progress *progress, const uint16_t *token_bytes, struct loss_sums *all);

@@ -2,7 +2,12 @@
 #include "runtime/system/error.h"
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
+#include <math.h>
 #include <stdlib.h>
+
+double loss_sums_bits(const struct loss_sums *sums) {
+    return sums->bytes > 0.0 ? sums->text_loss / sums->bytes / log(2.0) : (double)NAN;
+}
 
 /* The memory in which batches are made. */
 struct work {
@@ -12,7 +17,9 @@ struct work {
     int32_t *x, *y; /* [batch, sequence] */
     float *losses;  /* [batch, sequence] */
     float *logits;  /* [V] */
-    double *sums;   /* [2 count + 1] losses of this rank's windows, 0 for others; missed; the last: interrupted */
+    /* [3 count + 1] losses of this rank's windows, 0 for others; missed; losses of text; the last: interrupted */
+    double *sums;
+    const uint16_t *token_bytes;
 };
 
 /* Longer ones first, then earlier ones, so that the order is total. */
@@ -62,8 +69,9 @@ static int run_batch(struct work *work, const size_t *order, size_t rows, size_t
     }
     for (size_t row = 0; row < rows; row++) {
         double *sum = &work->sums[order[row]];
-        for (size_t i = 0; i < sequence; i++) {
-            *sum += (double)work->losses[row * sequence + i];
+        for (size_t i = row * sequence; i < (row + 1) * sequence; i++) {
+            *sum += (double)work->losses[i];
+            sum[2 * count] += target_bytes(work->token_bytes, work->y[i]) > 0 ? (double)work->losses[i] : 0.0;
         }
         const struct loss_window *window = &work->windows[order[row]];
         if (window->looks_for_miss && find_miss(work, window, row * sequence, sum + count)) {
@@ -105,8 +113,9 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
                         .y = memory_allocate(tokens, sizeof *work.y),
                         .losses = memory_allocate(tokens, sizeof *work.losses),
                         .logits = memory_allocate(gpt->vocabulary, sizeof *work.logits),
-                        .sums = memory_zeroed(2 * count + 1, sizeof *work.sums)};
-    double *interrupted = &work.sums[2 * count];
+                        .sums = memory_zeroed(3 * count + 1, sizeof *work.sums),
+                        .token_bytes = round->token_bytes};
+    double *interrupted = &work.sums[3 * count];
     for (size_t i = 0; i < count; i++) {
         work.order[i] = i;
     }
@@ -114,7 +123,7 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
     int status = run_share(&work, count, round);
     if (status == 0) {
         *interrupted = interrupt_requested();
-        status = ranks_sum(round->ranks, work.sums, 2 * count + 1);
+        status = ranks_sum(round->ranks, work.sums, 3 * count + 1);
     }
     if (status == 0 && *interrupted > 0.0) {
         status = error_set("interrupted");
@@ -122,6 +131,7 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
     for (size_t i = 0; status == 0 && i < count; i++) {
         windows[i].loss = work.sums[i];
         windows[i].missed = work.sums[count + i] > 0.0;
+        windows[i].text_loss = work.sums[2 * count + i];
     }
     free(work.order);
     free(work.x);
@@ -138,23 +148,23 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
 enum { ROUND_TOKENS = 1 << 21 };
 
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
-                struct progress *progress, uint64_t *tokens, double *loss) {
+                struct progress *progress, const uint16_t *token_bytes, struct loss_sums *sums) {
     const uint64_t length = (uint64_t)gpt->options.sequence, places = file->count - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
     const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
-    *tokens = places > 0 ? token_file_count_targets(file, 1, places) : 0;
-    if (*tokens == 0) {
+    *sums = (struct loss_sums){.targets = places > 0 ? (double)token_file_count_targets(file, 1, places) : 0.0};
+    if (!(sums->targets > 0.0)) {
         return error_set("%s has nothing to predict: %s", file->name,
                          places == 0 ? "it has one token only, and the first one is not predicted"
                                      : "all of its tokens but the first are prompts");
     }
     int32_t *read = memory_allocate(2 * (most * length + 1), sizeof *read), *targets = read + most * length + 1;
     struct loss_window *windows = memory_allocate(most, sizeof *windows);
-    double sum = 0.0;
     int status = 0;
     for (uint64_t done = 0; status == 0 && done < places; done += most * length) {
         const uint64_t count = places - done < most * length ? places - done : most * length;
-        const struct score_round round = {ranks, progress, "tokens", done, done + count, places, done, count};
+        const struct score_round round = {ranks,  progress, "tokens", done,       done + count,
+                                          places, done,     count,    token_bytes};
         size_t made = 0;
         for (uint64_t at = 0; at < count; at += length) {
             const uint64_t scored = count - at < length ? count - at : length;
@@ -167,11 +177,14 @@ int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_f
                  token_file_read_targets(file, done, count + 1, vocabulary, targets) ||
                  score_windows(gpt, windows, made, &round);
         for (size_t i = 0; status == 0 && i < made; i++) {
-            sum += windows[i].loss;
+            sums->loss += windows[i].loss;
+            sums->text_loss += windows[i].text_loss;
+        }
+        for (uint64_t i = 1; status == 0 && i <= count; i++) {
+            sums->bytes += target_bytes(token_bytes, targets[i]);
         }
     }
     free(read);
     free(windows);
-    *loss = sum / (double)*tokens;
     return status ? -1 : 0;
 }

@@ -6,6 +6,21 @@
 #include "runtime/system/progress.h"
 #include "src/model/gpt.h"
 
+/* Sums over targets, of which some stand for bytes of text and control tokens do not. */
+struct loss_sums {
+    double targets, loss; /* their number, and -log p, natural */
+    double text_loss;     /* of those that stand for text */
+    double bytes;         /* of text; 0: not known */
+};
+
+/* Bits per byte of text; NAN if the bytes are not known. */
+double loss_sums_bits(const struct loss_sums *sums);
+
+/* The bytes that a target stands for; token_bytes: of tokenizer_share_bytes (src/text/tokenizer.h), or NULL. */
+static inline unsigned target_bytes(const uint16_t *token_bytes, int32_t target) {
+    return token_bytes && target >= 0 ? token_bytes[target] : 0;
+}
+
 struct loss_window {
     const int32_t *tokens;  /* [length + 1]: those that are read, and the last one's successor */
     size_t length;          /* 1 .. gpt's sequence */
@@ -13,6 +28,7 @@ struct loss_window {
     const int32_t *targets; /* [length + 1]: tokens, or -1 in place of those whose prediction does not count; NULL:
                              * all count */
     double loss;            /* out: the sum of their -log p, natural */
+    double text_loss;       /* out: of those that stand for text */
     bool looks_for_miss; /* whether `missed` is wanted: each prediction up to it costs a pass of the output layer */
     bool missed;         /* out: one of the scored predictions has not the largest logit, the first of equal ones */
 };
@@ -24,6 +40,7 @@ struct score_round {
     const char *label;             /* the unit of what is read, */
     uint64_t before, after, total; /* and how much of it at the round's ends, and in all; total 0: not known */
     uint64_t scored, tokens;       /* predicted in earlier rounds, and in this one */
+    const uint16_t *token_bytes;   /* or NULL */
 };
 
 /* Sets the losses of windows [count], which are the same on all ranks, before and after. Collective. Batches, and
@@ -32,10 +49,9 @@ struct score_round {
  * interrupted. A loss may be infinite or NaN, as the model computes it. */
 int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, const struct score_round *round);
 
-/* The mean loss over a whole token file. Windows of the planned sequence's length follow each other without
+/* The losses over a whole token file. Windows of the planned sequence's length follow each other without
  * overlap; the last one is shorter. Each token but the file's first is predicted once, from the tokens before it in
- * its window. *tokens is the number of those that are targets (token_file_read_targets), *loss the mean of their
- * -log p; a file without any is refused. Collective; the same on any number of ranks, which
- * have the same file. Fails with "interrupted" on all ranks when one is. */
+ * its window. A file without targets (token_file_read_targets) is refused. Collective; the same on any number of
+ * ranks, which have the same file. Fails with "interrupted" on all ranks when one is. */
 int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_file *file,
-                struct progress *progress, uint64_t *tokens, double *loss);
+                struct progress *progress, const uint16_t *token_bytes, struct loss_sums *sums);

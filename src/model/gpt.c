@@ -396,10 +396,6 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
 
 void gpt_zero(struct gpt *gpt) {
     gpt->parameters.accumulate = false;
-    gpt_zero_loss(gpt);
-}
-
-void gpt_zero_loss(struct gpt *gpt) {
     compute_set_module(gpt->compute, "head");
     buffer_zero(gpt->compute, gpt->loss, 0, sizeof(float));
 }

@@ -262,9 +262,8 @@ struct gpt_listener {
 void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener);
 
 /* Starts a step: the loss becomes zero, and the next backward pass overwrites the gradients. (Clearing the arena
- * instead would cost a pass over it.) gpt_zero_loss does the former only. */
+ * instead would cost a pass over it.) */
 void gpt_zero(struct gpt *gpt);
-void gpt_zero_loss(struct gpt *gpt);
 
 /* Reads the sum of losses since gpt_zero, and the last optimizer step's gradient norm unless that is NULL. Waits.
  */

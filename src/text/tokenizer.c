@@ -1,6 +1,7 @@
 #include "src/text/tokenizer.h"
 #include "runtime/files/files.h"
 #include "runtime/files/token_file.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/utf8.h"
@@ -301,4 +302,38 @@ int tokenizer_open_for(const struct model_config *config, const char *folder,
     }
     source.rows = config->vocab_size;
     return tokenizer_open(&source, opened);
+}
+
+/* ---- bytes of tokens */
+
+static void list_bytes(const struct tokenizer *tokenizer, size_t count, uint16_t *list) {
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        tokenizer_bytes(tokenizer, (uint32_t)i, &bytes);
+        list[i] = (uint16_t)(i == tokenizer->end_of_text ? 0 : bytes);
+    }
+    for (int pass = 0; pass < ADDED_PASSES; pass++) {
+        const struct added_tokens *added = &tokenizer->json.added[pass];
+        for (size_t i = 0; i < added->count; i++) {
+            if (added->tokens[i].special && added->tokens[i].token < count) {
+                list[added->tokens[i].token] = 0;
+            }
+        }
+    }
+}
+
+int tokenizer_share_bytes(struct ranks *ranks, const struct model_config *config, const char *folder,
+                          const struct tokenizer_settings *settings, uint16_t **bytes) {
+    const size_t count = (size_t)config->vocab_size;
+    struct tokenizer *tokenizer = NULL;
+    int status = ranks->index == 0 ? tokenizer_open_for(config, folder, settings, &tokenizer) : 0;
+    *bytes = memory_zeroed(count, sizeof **bytes);
+    if (ranks->index == 0 && status == 0) {
+        list_bytes(tokenizer, count, *bytes);
+    } else if (strcmp(settings->tokenizer, "auto") == 0) {
+        error_clear();
+        status = 0;
+    }
+    tokenizer_close(tokenizer);
+    return ranks_agree(ranks, status) || ranks_broadcast(ranks, *bytes, count * sizeof **bytes) ? -1 : 0;
 }

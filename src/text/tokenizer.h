@@ -4,6 +4,7 @@
 #include "src/text/bpe.h"
 
 struct model_config; /* src/model/model_config.h */
+struct ranks;        /* runtime/ranks/ranks.h */
 struct tokenizer;
 
 enum { GPT2_TOKENS = 50257 }; /* of its vocabulary, the end of text included */
@@ -100,3 +101,9 @@ int tokenizer_choose(const struct tokenizer_settings *settings, struct tokenizer
  * on failure. */
 int tokenizer_open_for(const struct model_config *config, const char *folder,
                        const struct tokenizer_settings *settings, struct tokenizer **opened);
+
+/* Sets *bytes [config->vocab_size] to the bytes of text that each token stands for: 0 of control tokens, the end of
+ * text, and numbers without a token. The tokenizer is rank 0's, see tokenizer_open_for; if "auto" finds none, all
+ * are 0. The caller frees *bytes, also on failure. Collective. */
+int tokenizer_share_bytes(struct ranks *ranks, const struct model_config *config, const char *folder,
+                          const struct tokenizer_settings *settings, uint16_t **bytes);

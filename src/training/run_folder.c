@@ -4,6 +4,7 @@
 #include "runtime/system/error.h"
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -223,11 +224,14 @@ int run_log_step(struct run_log *log, const struct step_metrics *metrics) {
     return write_line(log->metrics, json);
 }
 
-int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds,
-                       const double *part_losses, size_t parts) {
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double val_bits,
+                       double seconds, const double *part_losses, size_t parts) {
     json_t *json =
         json_pack("{s:I, s:o, s:o, s:o}", "iter", (json_int_t)iteration, "train_loss", json_file_real(train_loss),
                   "val_loss", json_file_real(val_loss), "time", json_file_real(seconds));
+    if (isfinite(val_bits)) {
+        json_object_set_new(json, "val_bits_per_byte", json_file_real(val_bits));
+    }
     for (size_t i = 0; i < parts; i++) {
         char name[40];
         snprintf(name, sizeof name, "val_loss_%zu", i + 1);

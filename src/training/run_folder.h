@@ -73,8 +73,8 @@ int run_log_close(struct run_log *log);
 
 int run_log_step(struct run_log *log, const struct step_metrics *metrics);
 
-/* The losses of an evaluation; part_losses [parts]: validation losses of the folders of a mixture, 0 parts without
- * one. */
-int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double seconds,
-                       const double *part_losses, size_t parts);
+/* The losses of an evaluation; val_bits: per byte, NAN: not known; part_losses [parts]: validation losses of the
+ * folders of a mixture, 0 parts without one. */
+int run_log_evaluation(struct run_log *log, int64_t iteration, double train_loss, double val_loss, double val_bits,
+                       double seconds, const double *part_losses, size_t parts);
 int run_log_statistics(struct run_log *log, const struct h_measurement *statistics, int64_t iteration);

@@ -97,12 +97,12 @@ static int save_periodic(struct trainer *trainer) {
 
 /* Measures both losses; that of validation is the mean of the folders' by their shares. The progress line counts
  * their batches or tokens. Prints them and writes them to the log. */
-static int measure_losses(struct trainer *trainer, double *val_loss) {
+static int measure_losses(struct trainer *trainer, struct loss_sums *val) {
     const int64_t batches = trainer->settings->eval_iters;
     const struct training_data *data = &trainer->data;
     struct progress progress;
-    uint64_t targets;
-    double train_loss, losses[TRAINING_DATA_MOST] = {0};
+    struct loss_sums train = {0};
+    double losses[TRAINING_DATA_MOST] = {0};
     progress_start(&progress, 0);
     progress.silent = trainer->progress.silent;
     if (!progress.terminal) { /* a log gets no more lines than from training alone */
@@ -112,49 +112,59 @@ static int measure_losses(struct trainer *trainer, double *val_loss) {
     progress.task = task;
     snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(data->folders->train));
     progress_show(&progress, "batches", 0, batches, "");
-    int status = estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress,
-                               &targets, &train_loss);
-    *val_loss = 0.0;
+    int status =
+        estimate_loss(&trainer->gpt, trainer->ranks, &trainer->estimate_train, batches, &progress, NULL, &train);
+    *val = (struct loss_sums){.targets = 1.0}; /* a mean one, by the shares of the folders */
     for (size_t i = 0; status == 0 && i < data->count; i++) {
         const struct data_folder *folder = &data->folders[i];
         struct batch_sampler *estimate = &trainer->estimates[i];
+        struct loss_sums part = {.targets = 1.0};
         snprintf(task, sizeof task, "evaluating %s: ", token_file_short_name(folder->val));
         progress.start = progress_clock();
-        status =
-            estimate->source_count > 0
-                ? estimate_loss(&trainer->gpt, trainer->ranks, estimate, batches, &progress, &targets, &losses[i])
-                : score_split(&trainer->gpt, trainer->ranks, folder->val, &progress, &targets, &losses[i]);
-        *val_loss += folder->share * losses[i];
+        status = estimate->source_count > 0 ? estimate_loss(&trainer->gpt, trainer->ranks, estimate, batches,
+                                                            &progress, trainer->token_bytes, &part)
+                                            : score_split(&trainer->gpt, trainer->ranks, folder->val, &progress,
+                                                          trainer->token_bytes, &part);
+        losses[i] = part.loss / part.targets;
+        val->loss += folder->share * losses[i];
+        val->text_loss += folder->share * (part.text_loss / part.targets);
+        val->bytes += folder->share * (part.bytes / part.targets);
     }
     progress_end(&progress);
     if (status || any_rank_failed(trainer, training_data_check(data))) {
         return -1;
     }
-    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f, training loss %.4f\n", trainer->state.iteration,
-          *val_loss, train_loss);
+    const double bits = loss_sums_bits(val);
+    char shown[48] = "";
+    if (isfinite(bits)) {
+        snprintf(shown, sizeof shown, " (%.4f bits per byte)", bits);
+    }
+    PRINT(trainer, "iter %-6" PRId64 " validation loss %.4f%s, training loss %.4f\n", trainer->state.iteration,
+          val->loss, shown, train.loss / train.targets);
     for (size_t i = 0; data->count > 1 && i < data->count; i++) {
         PRINT(trainer, "            validation loss %.4f of %s\n", losses[i], data->folders[i].path);
     }
     return ranks_agree(trainer->ranks,
-                       run_log_evaluation(&trainer->log, trainer->state.iteration, train_loss, *val_loss,
-                                          seconds_trained(trainer), losses, data->count > 1 ? data->count : 0));
+                       run_log_evaluation(&trainer->log, trainer->state.iteration, train.loss / train.targets,
+                                          val->loss, bits, seconds_trained(trainer), losses,
+                                          data->count > 1 ? data->count : 0));
 }
 
 /* ckpt-best gets the weights if the loss is the lowest so far. */
 static int evaluate(struct trainer *trainer) {
     const struct training_state before = trainer->state;
-    double val_loss;
+    struct loss_sums val;
     if (trainer->state.evaluated_at == trainer->state.iteration || trainer->settings->eval_iters == 0) {
         return 0;
     }
-    if (measure_losses(trainer, &val_loss)) {
+    if (measure_losses(trainer, &val)) {
         return -1;
     }
     trainer->state.evaluated_at = trainer->state.iteration;
-    if (!(val_loss < trainer->state.best_val_loss)) {
+    if (!(val.loss < trainer->state.best_val_loss)) {
         return 0;
     }
-    trainer->state.best_val_loss = val_loss;
+    trainer->state.best_val_loss = val.loss;
     trainer->state.best_iteration = trainer->state.iteration;
     if (write_checkpoint(trainer, CHECKPOINT_BEST, EXTENT_WEIGHTS)) {
         trainer->state = before; /* so that a resumed run evaluates again */

@@ -8,6 +8,7 @@
 #include "src/checkpoint/weights.h"
 #include "src/model/parameters.h"
 #include "src/settings/type_choice.h"
+#include "src/text/tokenizer.h"
 #include "src/training/data_parallel.h"
 #include "src/training/trainer.h"
 #include <inttypes.h>
@@ -557,6 +558,9 @@ static int prepare_run(struct trainer *trainer) {
     if (training_data_compare(&trainer->data, ranks, settings->model.vocab_size, trainer->train_digest,
                               trainer->val_digest) ||
         initial_model_compare(&trainer->initial, settings, ranks) || same_job_settings(ranks, settings) ||
+        (settings->eval_iters > 0 &&
+         tokenizer_share_bytes(ranks, &trainer->gpt.config, trainer->data.folders->path,
+                               &(struct tokenizer_settings){.tokenizer = "auto"}, &trainer->token_bytes)) ||
         data_parallel_create(&trainer->parallel)) {
         return -1;
     }
@@ -589,6 +593,7 @@ void trainer_tear_down(struct trainer *trainer) {
         batch_sampler_release(&trainer->estimates[i]);
     }
     free(trainer->estimates);
+    free(trainer->token_bytes);
     data_parallel_release(&trainer->parallel);
     gpt_release(&trainer->gpt);
     parameters_release(&trainer->parameters);

@@ -72,6 +72,7 @@ struct trainer {
     struct fit fit; /* of settings->fit */
     struct data_parallel parallel;
     struct batch_sampler train, estimate_train;
+    uint16_t *token_bytes;           /* of the data's tokens, see tokenizer_share_bytes */
     struct batch_sampler *estimates; /* [data.count] of validation losses: without a source they are of all of the
                                       * folder's val.bin. NULL: the run has no evaluations */
     struct training_state state;

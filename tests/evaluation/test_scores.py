@@ -229,6 +229,61 @@ class Scores(programs.Case):
                                      (WRONG_USAGE, "leave out --count-field", "--per-document", "z", "--count-field", "x", "y")]:
             self.eval("--score", *words, status=status, says=says)
 
+    # ---- bits per byte
+
+    def bytes_of(self, tokens):
+        """Bytes of text that each token stands for, one for each letter of GPT-2's alphabet; control tokens stand for none."""
+        lengths = {number: len(name) for name, number in Llama3().tokens.items()}
+        return [lengths.get(token, 0) for token in tokens]
+
+    def prepare(self, name, *seeds):
+        """The tokens of val.bin of texts, each of which ends with a control token."""
+        self.put_lines(f"{name}.jsonl", [dict(text=phrase(seed, 40)) for seed in seeds])
+        self.call("hc_prepare", "--tokenizer", LLAMA3, "--val-fraction", "0.4", "--out", f"@{name}", f"@{name}.jsonl")
+        return numpy.fromfile(self.path(f"{name}/val.bin"), "<u2").astype(int).tolist()
+
+    def test_bits_per_byte(self):
+        """Of token files: the losses of what stands for text, in bits, by its bytes. The ends of documents count in neither."""
+        tokens = self.prepare("merged", *range(30))
+        rows = [tokens[at:at + CONTEXT + 1] for at in range(0, len(tokens) - 1, CONTEXT)]
+        losses = [-score(values[i:i + 1], row[i:i + 2], 1)[0] for row, values in zip(rows, self.probe(rows)) for i in range(len(row) - 1)]
+        lengths = self.bytes_of(tokens[1:])
+        self.assertGreater(lengths.count(0), 5)
+        of_text = sum(loss for loss, length in zip(losses, lengths, strict=True) if length)
+        results = []
+        for ranks in (1, 2):
+            printed = self.eval("--data", "@merged", "--tokenizer", LLAMA3, "--json", "@bits.json", ranks=ranks).printed.decode()
+            results.append(self.json("bits.json"))
+            self.assertIn(f"bits_per_byte     {results[-1]['bits_per_byte']:.6f}\n", printed)
+        self.near(results[0]["bits_per_byte"], of_text / sum(lengths) / math.log(2), "bits per byte")
+        self.near(results[0]["loss"], sum(losses) / len(losses), "loss")
+        self.assertEqual([one["bits_per_byte"] for one in results], 2 * [results[0]["bits_per_byte"]])
+        self.call("hc_eval", "--checkpoint", "@run/ckpt-30", "--device", "pocl", "--data", "@merged", "--tokenizer", "none.json", status=FAILED,
+                  says="'none.json' is not there")
+
+    def test_bits_per_byte_in_training(self):
+        """hc_train has those of hc_eval, whole and sampled; a mixture's are of its text, in which folders have their shares; of unknown tokens there are
+        none."""
+        def trained(name, data, *options):
+            printed = self.call(*self.training(name, "--data-dir", data, "--max-iters", "0", "--eval-iters", "3", *options)).said
+            line = self.metrics(name)[0]
+            self.assertEqual("bits per byte" in printed, "val_bits_per_byte" in line)
+            return line.get("val_bits_per_byte")
+
+        def scored(data, *options):
+            self.call("hc_eval", "--checkpoint", "@whole/ckpt-0", "--device", "pocl", "--data", f"@{data}", "--json", "@bits.json", *options)
+            return self.json("bits.json")["bits_per_byte"]
+
+        lengths = {name: self.bytes_of(self.prepare(name, *seeds)[1:]) for name, seeds in (("merged", range(30)), ("few", range(40, 52)))}
+        self.near(trained("whole", "@merged", "--eval-batches", "whole"), scored("merged"), "whole")
+        self.near(trained("sampled", "@merged", "--eval-batches", "sampled"), scored("merged", "--eval-iters", "3", "--batch-size", "4"), "sampled")
+        share = {name: weight * sum(lengths[name]) / len(lengths[name]) for name, weight in (("merged", 0.25), ("few", 0.75))}  # of the bytes
+        mixed = trained("mixed", f"{self.path('merged')}:1,{self.path('few')}:3", "--eval-batches", "whole")
+        self.near(mixed, sum(share[name] * scored(name) for name in share) / sum(share.values()), "mixture")
+        self.put_json("merged/meta.json", {"vocab_size": 403})
+        self.remove("merged/tokenizer.json")
+        self.assertIsNone(trained("unknown", "@merged"))
+
 
 if __name__ == "__main__":
     programs.main()

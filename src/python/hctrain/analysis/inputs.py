@@ -107,7 +107,7 @@ def _record(folder: Path) -> Json:
     if any((folder / name).exists() for name in (SETTINGS, METRICS, STATISTICS)):
         run = read_run(folder, skip_damaged=True)
         record["steps"] = _columns(run.metrics, ("loss", "grad_norm", "tokens_per_sec"))
-        record["evaluations"] = _columns(run.evaluations, ("train_loss", "val_loss"))
+        record["evaluations"] = _columns(run.evaluations, ("train_loss", "val_loss", "time", "val_bits_per_byte"))
         record["statistics"] = _columns(run.statistics, [name for name in run.statistics if name != "iter"])
         end = run.summary
         found = {"train_loss": end.train_loss, "tokens_per_sec": end.tokens_per_sec, "val_loss": end.val_loss, "best_val_loss": end.best_val_loss}
@@ -115,7 +115,8 @@ def _record(folder: Path) -> Json:
         if end.iteration:
             record["final"]["iter"] = end.iteration
         if "val_loss" in record["final"]:
-            record["final"]["val_iter"] = record["evaluations"]["iter"][-1]
+            last = {name: values[-1] for name, values in record["evaluations"].items()}
+            record["final"].update({"val_iter": last["iter"], "val_time": last["time"], "bits_per_byte": last.get("val_bits_per_byte")})
         record["settings"] = clean(run.settings)
         record["device"] = run.device
         for damage in run.damage:

@@ -27,7 +27,8 @@ class Column(NamedTuple):
 RUNS = [Column("streams", "config.n_streams", 0), Column("parameters, millions", "parameters.total", 2, 1e-6), Column("data", "record.settings.data_dir"),
         Column("learning rate", "record.settings.learning_rate", SIGNIFICANT), Column("iterations", "record.final.iter", 0),
         Column("training loss", "record.final.train_loss", 4), Column("validation loss", "record.final.val_loss", 4), Column("best", "record.final.best_val_loss", 4),
-        Column("tokens/s", "record.final.tokens_per_sec", 0), Column("dtype", "record.settings.dtype"), Column("device", "record.device")]
+        Column("bits/byte", "record.final.bits_per_byte", 4), Column("tokens/s", "record.final.tokens_per_sec", 0),
+        Column("dtype", "record.settings.dtype"), Column("device", "record.device")]
 MATRICES = [Column("distance from I", "identity_distance", 4), Column("cosine of streams", "stream_cosine", 4), Column("largest stream %", "largest_share", 1, 100),
             Column("streams in use", "effective_rank", 2), Column("row max, median", "row_max.median", 4), Column("diagonal %", "diagonal_fraction", 2, 100),
             Column("negative %", "negative_fraction", 2, 100), Column("smallest entry", "smallest_entry", 4), Column("column sum, min", "column_sum.min", 6),
