@@ -77,13 +77,15 @@ static void estimate(struct progress *progress, double now, int64_t done, int64_
         progress->counted_at = now;
     }
     const int64_t passed = progress->counted_at > 0.0 ? done - progress->counted : 0;
-    const double each = passed > 0 ? (now - progress->counted_at) / (double)passed : 0.0;
+    const bool known = progress->of_seconds || passed > 0 || done == total;
+    const double mean = passed > 0 ? (now - progress->counted_at) / (double)passed : 0.0;
+    const double each = progress->of_seconds ? 1.0 : mean;
     const double seconds = each * (double)(total - done);
     const long long whole = seconds < 0.0 || seconds > 1e12 ? 0 : (long long)(seconds + 0.5);
     left[0] = '\0';
-    if ((passed > 0 || done == total) && whole >= 3600) {
+    if (known && whole >= 3600) {
         snprintf(left, 32, "  left %lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-    } else if (passed > 0 || done == total) {
+    } else if (known) {
         snprintf(left, 32, "  left %lld:%02lld", whole / 60, whole % 60);
     }
 }

@@ -14,6 +14,7 @@ struct progress {
     int64_t first;     /* iteration at the start */
     int64_t counted;   /* iterations done at counted_at */
     double counted_at; /* end of the first one, in which kernels are compiled: start of the estimate; 0: not yet */
+    bool of_seconds;   /* what is done and in all are seconds, so that what is left is known */
     const char *task;  /* what stands before the label, "" to begin with */
 };
 

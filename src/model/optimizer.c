@@ -115,9 +115,9 @@ static double line(double done, double whole) {
     return done >= whole ? 0.0 : done <= 0.0 ? 1.0 : 1.0 - done / whole;
 }
 
-static double height(const struct optimizer_settings *settings, int64_t iteration) {
-    const double now = (double)iteration, warm = (double)settings->warmup_iters,
-                 end = (double)settings->lr_decay_iters, cooldown = settings->cooldown_fraction * end;
+static double height(const struct optimizer_settings *settings, double now) {
+    const double warm = (double)settings->warmup_iters, end = (double)settings->lr_decay_iters,
+                 cooldown = settings->cooldown_fraction * end;
     const bool is_over = now > end || end <= warm;
     switch (settings->lr_schedule) {
     case LR_CONSTANT:
@@ -134,10 +134,11 @@ static double height(const struct optimizer_settings *settings, int64_t iteratio
 
 double optimizer_rate(const struct optimizer_settings *settings, int64_t iteration) {
     const double highest = settings->learning_rate, lowest = settings->min_lr;
-    if (iteration < settings->warmup_iters) {
-        return highest * (double)(iteration + 1) / (double)(settings->warmup_iters + 1);
+    const double now = settings->schedule_now > 0.0 ? settings->schedule_now : (double)iteration;
+    if (now < (double)settings->warmup_iters) {
+        return highest * (now + 1.0) / (double)(settings->warmup_iters + 1);
     }
-    return lowest + height(settings, iteration) * (highest - lowest);
+    return lowest + height(settings, now) * (highest - lowest);
 }
 
 double optimizer_rate_of(const struct optimizer_settings *settings, int64_t iteration, double highest) {

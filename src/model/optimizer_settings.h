@@ -17,6 +17,7 @@ struct optimizer_settings {
     int64_t warmup_iters, lr_decay_iters;
     int lr_schedule;          /* enum lr_schedule */
     double cooldown_fraction; /* of lr_decay_iters, at whose end the rate falls; of LR_WSD */
+    double schedule_now; /* no option: where the schedule stands, in iterations; 0: at the number of the step's */
     double weight_decay;
     double grad_clip; /* largest global norm; 0: no clipping */
     int moments;      /* enum element_type of the states: ELEMENT_FP32, or ELEMENT_BF16, rounded stochastically */
@@ -61,7 +62,8 @@ enum muon_scale { MUON_MATCH_RMS_ADAMW, MUON_ORIGINAL };
 #define MUON_DTYPE_WORDS "auto|fp32|bf16"
 enum muon_dtype { MUON_AUTO, MUON_FP32, MUON_BF16 };
 
-/* Returns the learning rate of iteration 0, 1, ...: linear warm-up over warmup_iters to learning_rate, then
+/* Returns the learning rate of iteration 0, 1, ..., or at schedule_now: linear warm-up over warmup_iters to
+ * learning_rate, then
  *   cosine    along a cosine to min_lr at lr_decay_iters;
  *   linear    in a line to min_lr at lr_decay_iters;
  *   wsd       constant, but over the last cooldown_fraction of lr_decay_iters in a line to min_lr;

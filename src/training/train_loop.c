@@ -175,8 +175,8 @@ static int evaluate(struct trainer *trainer) {
 
 /* ---- one iteration */
 
-/* Whether h_statistics.jsonl gets a line: every statistics_interval iterations, and at the last one of this
- * process. */
+/* Whether h_statistics.jsonl gets a line: every statistics_interval iterations, and at the last one of this process
+ * if max_iters ends it. */
 static bool is_observed(const struct trainer *trainer, int64_t iteration) {
     const int64_t interval = trainer->settings->statistics_interval;
     return interval > 0 && (iteration % interval == 0 || iteration + 1 == trainer->settings->stop_at);
@@ -249,10 +249,14 @@ static int check_failure(struct trainer *trainer) {
 static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *done) {
     const double start = progress_clock();
     const double tokens = (double)(trainer->train.global_rows * trainer->train.shape.sequence);
-    const struct optimizer_settings *optimizer = &trainer->settings->optimizer;
+    const struct train_settings *settings = trainer->settings;
+    struct optimizer_settings optimizer = settings->optimizer;
     struct loss_scale *scaling = &trainer->gpt.loss_scale;
+    if (settings->max_seconds > 0.0) { /* the schedule is as far as the time */
+        optimizer.schedule_now = (double)settings->max_iters * (trainer->seconds / settings->max_seconds);
+    }
     *metrics = (struct step_metrics){.iteration = trainer->state.iteration,
-                                     .rate = optimizer_rate(optimizer, trainer->state.iteration),
+                                     .rate = optimizer_rate(&optimizer, trainer->state.iteration),
                                      .loss_scale = scaling->dynamic ? (double)scaling->scale : 0.0};
     *done = false;
     gpt_zero(&trainer->gpt);
@@ -266,22 +270,23 @@ static int iterate(struct trainer *trainer, struct step_metrics *metrics, bool *
         }
     }
     float loss = 0.0f, norm = 0.0f;
-    if (data_parallel_step(&trainer->parallel, optimizer, trainer->state.iteration) ||
+    if (data_parallel_step(&trainer->parallel, &optimizer, trainer->state.iteration) ||
         gpt_read_results(&trainer->gpt, &loss, &norm)) {
         return -1;
     }
-    double sums[3] = {(double)loss, interrupt_requested(), *trainer->failure != '\0'};
-    if (ranks_sum(trainer->ranks, sums, 3) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
+    double sums[4] = {(double)loss, interrupt_requested(), *trainer->failure != '\0',
+                      trainer_is_first(trainer) ? seconds_trained(trainer) : 0.0};
+    if (ranks_sum(trainer->ranks, sums, 4) || (trainer->compute->profiler && compute_finish(trainer->compute))) {
         return -1;
     }
     trainer->stopping = sums[1] > 0.0;
     trainer->some_rank_failed = sums[2] > 0.0;
+    metrics->seconds = trainer->seconds = sums[3];
     metrics->loss = sums[0];
     metrics->gradient_norm = (double)norm;
     metrics->tokens = trainer->state.tokens + (uint64_t)tokens;
     metrics->tokens_per_second = tokens / (progress_clock() - start);
     metrics->utilisation = metrics->tokens_per_second * gpt_flops_per_token(&trainer->gpt) / trainer->gemm_rate;
-    metrics->seconds = seconds_trained(trainer);
     const int64_t skipped = scaling->skipped;
     const bool good = isfinite(metrics->loss) && loss_scale_update(scaling, isfinite(metrics->gradient_norm));
     metrics->skipped = scaling->skipped;
@@ -359,7 +364,13 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
         const size_t used = strlen(details);
         snprintf(details + used, sizeof details - used, "  skipped %" PRId64, metrics->skipped);
     }
-    progress_show(&trainer->progress, "iter", iteration + 1, settings->stop_at, details);
+    const bool timed = trainer->progress.of_seconds;
+    char label[48] = "iter";
+    if (timed) {
+        snprintf(label, sizeof label, "iter %" PRId64 ", second", iteration + 1);
+    }
+    progress_show(&trainer->progress, label, timed ? (int64_t)trainer->seconds : iteration + 1,
+                  timed ? (int64_t)settings->stop_seconds : settings->stop_at, details);
     if (iteration % settings->log_interval == 0 || metrics->was_skipped) {
         note_failure(trainer, run_log_step(&trainer->log, metrics));
     }
@@ -370,7 +381,8 @@ static int report(struct trainer *trainer, const struct step_metrics *metrics) {
 
 static int loop(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
-    while (trainer->state.iteration < settings->stop_at && !trainer->stopping) {
+    while (trainer->state.iteration < settings->stop_at && trainer->seconds < settings->stop_seconds &&
+           !trainer->stopping) {
         const int64_t iteration = trainer->state.iteration;
         struct step_metrics metrics;
         bool done;
@@ -464,6 +476,8 @@ static enum program_status run(struct trainer *trainer) {
     }
     progress_start(&trainer->progress, trainer->state.iteration);
     trainer->progress.silent = !trainer_is_first(trainer);
+    trainer->progress.of_seconds = trainer->settings->max_seconds > 0.0;
+    trainer->seconds = trainer->state.seconds;
     status = status || loop(trainer);
     progress_end(&trainer->progress);
     const bool interrupted = status ? strcmp(error_text(), "interrupted") == 0 : trainer->stopping;

@@ -6,6 +6,7 @@
 #include "src/settings/settings.h"
 #include "src/training/run_folder.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,10 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         INT("max_iters", &settings->max_iters, "1000", 0, 1e12,
             "optimizer steps in all; a resumed run goes on to more when more are given, and stops earlier, for "
             "this time only, at fewer"),
+        FLOAT("max_seconds", &settings->max_seconds, "0", 0, 1e9,
+              "seconds after which the run ends instead, 0 for none: from the first step on, with evaluations and "
+              "checkpoints in between; a resumed run counts on. The learning rate follows the clock: warm-up and "
+              "decay take that share of the seconds that they have of max_iters"),
         INT("batch_size", &settings->batch_size, "8", 1, 1 << 20, "sequences in a micro-batch, per rank"),
         INT("gradient_accumulation_steps", &settings->gradient_accumulation_steps, "1", 1, 1e6,
             "micro-batches in one optimizer step, over all ranks"),
@@ -143,7 +148,8 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
         }
     }
     char *saved = options_text(specs, settings->spec_count);
-    char *own = memory_format("%smax_iters given now = %" PRId64 "\n", saved, settings->stop_at);
+    char *own = memory_format("%smax_iters given now = %" PRId64 "\nmax_seconds given now = %.17g\n", saved,
+                              settings->stop_at, settings->stop_seconds);
     snprintf(first, sizeof first, "%s", own);
     const int status = ranks_broadcast(ranks, first, sizeof first) || ranks_agree(ranks, compare_texts(own, first));
     free(specs);
@@ -176,6 +182,30 @@ static int apply_state(struct option_table *table, const char *folder, bool has_
                   : 0;
 }
 
+static void set_stop(struct train_settings *settings) {
+    settings->stop_at = settings->max_seconds > 0.0 ? INT64_MAX : settings->max_iters;
+    settings->stop_seconds = settings->max_seconds > 0.0 ? settings->max_seconds : HUGE_VAL;
+}
+
+/* Stops where is given, but the run's own length becomes no less than it was planned. */
+static int extend(struct train_settings *settings, int64_t planned, double planned_seconds) {
+    if ((settings->max_seconds > 0.0) != (planned_seconds > 0.0)) {
+        return error_set("the run has max_seconds = %g: a resumed run keeps 0, or a number above it, since the "
+                         "learning rate would jump",
+                         planned_seconds);
+    }
+    set_stop(settings);
+    if (planned_seconds > 0.0) { /* the schedule takes as many seconds as before */
+        settings->extended = settings->max_seconds > planned_seconds;
+        settings->max_seconds = fmax(settings->max_seconds, planned_seconds);
+        settings->max_iters = llround(fmin(1e12, (double)planned * (settings->max_seconds / planned_seconds)));
+    } else {
+        settings->extended = settings->max_iters > planned;
+        settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
+    }
+    return 0;
+}
+
 /* Everything once more, with what the run has below what is given. */
 static enum program_status apply_all(struct option_table *table, struct train_settings *settings,
                                      const struct options_given *given, const char *out_dir) {
@@ -202,6 +232,7 @@ static enum program_status apply_all(struct option_table *table, struct train_se
         return PROGRAM_WRONG;
     }
     const int64_t planned = settings->max_iters;
+    const double planned_seconds = settings->max_seconds;
     const struct optimizer_settings saved = settings->optimizer;
     /* what is given, over what the run has; but where the run began does not change */
     char *init_from = settings->init_from, *init_checksum = settings->init_checksum;
@@ -227,15 +258,12 @@ static enum program_status apply_all(struct option_table *table, struct train_se
     if ((!has_risen && schedule_check(&settings->optimizer)) || optimizer_check(&settings->optimizer)) {
         return PROGRAM_WRONG;
     }
-    settings->extended = settings->max_iters > planned;
-    settings->stop_at = settings->max_iters;
-    settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;
-    return PROGRAM_DONE;
+    return extend(settings, planned, planned_seconds) ? PROGRAM_WRONG : PROGRAM_DONE;
 }
 
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given) {
-    settings->stop_at = settings->max_iters;
+    set_stop(settings);
     settings->resumes = strcmp(settings->init_from, "resume") == 0;
     if (!settings->resumes) {
         return PROGRAM_DONE;

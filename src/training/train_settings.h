@@ -24,6 +24,7 @@ struct train_settings {
     char *init_checksum; /* of the weights in init_from; NULL: not known, or there are none */
     bool resumes;        /* it goes on from its own newest checkpoint; init_from is where the run began */
     int64_t max_iters, batch_size, gradient_accumulation_steps;
+    double max_seconds; /* after which the run ends, at any iteration; 0: at max_iters */
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
     int64_t statistics_interval; /* 0: none */
     int64_t seed;
@@ -36,9 +37,10 @@ struct train_settings {
     bool shard_optimizer;
     char *fit; /* memory for which plan_only chooses settings; NULL: those that are given */
     bool plan_only, compile_only, list_residuals, start_over, accept_new_data;
-    char *resumed_from;              /* owned: the checkpoint whose settings these are, NULL without */
-    int64_t stop_at;                 /* of this process: max_iters, or less where a resumed run was given less */
-    bool extended;                   /* a resumed run is given more max_iters than it had */
+    char *resumed_from;  /* owned: the checkpoint whose settings these are, NULL without */
+    int64_t stop_at;     /* of this process: max_iters, or less where a resumed run was given less; or never */
+    double stop_seconds; /* the same of max_seconds; HUGE_VAL: never */
+    bool extended;       /* a resumed run is given more max_iters or max_seconds than it had */
     const struct option_spec *specs; /* the table that filled this, for checkpoints and to know what was given */
     size_t spec_count;
     const struct parameters *parameters; /* the model's table (gpt_options); NULL: data_parallel_plan builds one */
@@ -69,7 +71,8 @@ int same_job_settings(struct ranks *ranks, const struct train_settings *settings
  * that a run goes on as it was even without the former. out_dir is the one that is given now, whatever those say;
  * init_from becomes what the run began with. The learning rate's schedule stays the run's, but for what is given
  * now and does not follow from something given later (settings.h). settings->max_iters becomes the larger of what
- * the run had and what is given. The caller frees settings->resumed_from. Returns PROGRAM_DONE; PROGRAM_FAILED
- * where the run has no checkpoint that can be read; PROGRAM_WRONG for settings that are wrong. */
+ * the run had and what is given. With max_seconds that does, and max_iters of the run grows with it, so that the
+ * schedule stays. The caller frees settings->resumed_from. Returns PROGRAM_DONE; PROGRAM_FAILED where the run has
+ * no checkpoint that can be read; PROGRAM_WRONG for settings that are wrong. */
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,
                                            const struct options_given *given);

@@ -258,7 +258,13 @@ static int resume(struct trainer *trainer, const char *folder) {
     trainer->saved_at = state->iteration;
     trainer->saved_evaluation = state->evaluated_at;
     trainer->seconds_before = state->seconds;
-    if (state->iteration >= settings->stop_at) {
+    if (state->seconds >= settings->stop_seconds) {
+        PRINT(trainer, "%s has trained for %.1f s and max_seconds is %g: give a larger --max-seconds to go on\n",
+              folder, state->seconds, settings->stop_seconds);
+    } else if (settings->stop_seconds < settings->max_seconds) {
+        PRINT(trainer, "stops    after %g s this time; max_seconds of the run stays %g\n", settings->stop_seconds,
+              settings->max_seconds);
+    } else if (state->iteration >= settings->stop_at) {
         PRINT(trainer,
               "%s is at iteration %" PRId64 " and max_iters is %" PRId64 ": give a larger --max-iters to go on\n",
               folder, state->iteration, settings->stop_at);

@@ -87,6 +87,7 @@ struct trainer {
     int64_t saved_evaluation; /* the last evaluation that it knows of */
     char train_digest[CHECKSUM_SIZE], val_digest[CHECKSUM_SIZE]; /* of the data; val's is "" if it is not needed */
     double seconds_before;                                       /* that earlier processes of this run trained */
+    double seconds;                                              /* and all, at the last step by rank 0's clock */
     double tokens_per_second;                                    /* smoothed, for the progress line */
     bool wrong_usage;                                            /* the failure is one of the command line */
     bool stopping;                                               /* some rank was asked to stop */
@@ -108,9 +109,9 @@ static inline bool trainer_is_first(const struct trainer *trainer) {
 int trainer_set_up(struct trainer *trainer);
 void trainer_tear_down(struct trainer *trainer);
 
-/* Runs to max_iters, together with the other ranks. On PROGRAM_FAILED and PROGRAM_WRONG the error text, which all
- * ranks have then, says what happened; a failure of one rank alone ends the job before. On interruption a
- * checkpoint has been saved. */
+/* Runs to max_iters or max_seconds, together with the other ranks. On PROGRAM_FAILED and PROGRAM_WRONG the error
+ * text, which all ranks have then, says what happened; a failure of one rank alone ends the job before. On
+ * interruption a checkpoint has been saved. */
 enum program_status train_run(struct train_settings *settings, struct ranks *ranks);
 
 /* --compile-only: makes a step of a small model, which needs the same kernels as settings->model or the model that

@@ -314,6 +314,15 @@ class Comparison(Case):
             else:
                 self.assertNotRegex(text, "has no difference to|is compared with")
 
+    def test_time_budgets(self):
+        """Runs that the clock ends compare at their ends, whatever the iterations; one whose time is not up does not."""
+        for name, residual, last, seconds, loss in (("a", "rc", 9, 60.5, 3.0), ("b", "hc", 7, 60.25, 4.0), ("c", "mhc", 8, 50, 4.0)):
+            self.write(f"{name}/settings.conf", f'residual = "{residual}"\nseed = 1\nmax_seconds = 60\n')
+            self.write(f"{name}/metrics.jsonl", f'{{"iter":{last},"val_loss":{loss},"time":{seconds},"val_bits_per_byte":1.125}}\n')
+        text = self.read("a", "b", "c")[1]
+        for part in ("<td>+1.0000 (one pair)</td>", "mhc has no difference to rc: its last evaluation is at another iteration", "<td>1.1250</td>"):
+            self.assertIn(part, text)
+
     def test_evaluation_batches(self):
         """Runs whose batches do not depend on the seed are not said to, and are not compared with those of others."""
         self.make_seed("fixed-1", 'residual = "rc"\nseed = 1\neval_batches = "whole"\n', 3.0)

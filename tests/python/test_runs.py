@@ -156,6 +156,13 @@ class Written(Folder):
         self.assertFalse(self.run_of(settings=b"max_iters = " + b"x" * 5000).is_complete)
         self.refused("settings.conf has more than", settings=b"#" * ((1 << 20) + 1))
 
+    def test_time_budget(self):
+        """Complete is what has trained for so long, at any iteration."""
+        (self.folder / "ckpt-6").mkdir()
+        for state, is_complete in (("", False), ('{"seconds": 299.5}', False), ('{"seconds": 300.5}', True), ("{}", False)):
+            (self.folder / "ckpt-6/state.json").write_text(state)
+            self.assertEqual(self.run_of(*STEPS, settings=b"max_iters = 6\nmax_seconds = 300\n").is_complete, is_complete, state)
+
 
 class Mutated(Folder):
     """Files of a run with bytes that are others, missing or added: they are read, or refused by an Error."""

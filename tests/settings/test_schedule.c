@@ -174,6 +174,18 @@ UNIT_TEST(test_schedules) {
                  12);
 }
 
+/* Between iterations, and past the end, as a clock has it. */
+UNIT_TEST(test_schedule_of_a_clock) {
+    struct optimizer_settings optimizer = {
+        .learning_rate = 1.0, .min_lr = 0.2, .warmup_iters = 2, .lr_decay_iters = 10, .lr_schedule = LR_LINEAR};
+    const double expected[][2] = {{0.5, 0.5}, {1.5, 2.5 / 3.0}, {2.0, 1.0}, {6.5, 0.55}, {10.0, 0.2}, {12.5, 0.2}};
+    for (size_t i = 0; i < COUNT(expected); i++) {
+        optimizer.schedule_now = expected[i][0];
+        assert_true(fabs(optimizer_rate(&optimizer, 3) - expected[i][1]) < 1e-12);
+        assert_true(fabs(optimizer_rate_of(&optimizer, 3, 0.5) - 0.5 * expected[i][1]) < 1e-12);
+    }
+}
+
 /* Of no iterations, and of a cooldown over none or over all. */
 UNIT_TEST(test_schedules_of_nothing) {
     for (int schedule = LR_COSINE; schedule <= LR_LINEAR; schedule++) {

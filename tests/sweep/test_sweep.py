@@ -52,7 +52,8 @@ if os.path.exists(here + "devices"):  # one run on each at a time, and at first 
     wait_until(lambda: os.path.exists(here + "all") or len(glob.glob(here + "busy-*")) == int(open(here + "devices").read()))
     write(here + "all", device + "\\n")
 values = dict(part.split("=", 1) for part in os.path.basename(run).split(","))
-open(run + "/settings.conf", "w").write("max_iters = 20\\n")
+seconds = options.get("max-seconds", "0")
+open(run + "/settings.conf", "w").write("max_iters = 20\\nmax_seconds = " + seconds + "\\n")
 name, rate, seed = values["residual"], float(values.get("learning_rate", 0.008)), int(values["seed"])
 if name == "rc" and os.path.exists(here + "stubborn"):
     os.makedirs(run + "/ckpt-10", exist_ok=True)
@@ -66,8 +67,10 @@ if name == "wide":
     sys.exit("hc_train: out of memory \\x1b[31m")
 best, base = {"rc": (0.008, 2.0), "high": (0.09, 2.0), "shc": (0.002, 1.5), "mhc": (0.032, 1.7), "mhc+read_delay=true": (0.008, 1.6), "null": (0.008, 2.0)}[name]
 loss = base + 0.01 * math.log2(rate / best) ** 2 + 1e-3 * (seed %% 3) + 1e-4 * (seed * len(name) %% 5)
-open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": 20, "val_loss": None if name == "null" else loss}) + "\\n")
-os.makedirs(run + "/ckpt-20", exist_ok=True)
+last = 7 if float(seconds) else 20
+os.makedirs(run + "/ckpt-%%d" %% last, exist_ok=True)
+open(run + "/ckpt-%%d/state.json" %% last, "w").write(json.dumps({"seconds": 5.25 - seed}))
+open(run + "/metrics.jsonl", "w").write(json.dumps({"iter": last, "val_loss": None if name == "null" else loss}) + "\\n")
 """ % (sys.executable, TIMEOUT)
 
 
@@ -153,6 +156,11 @@ class Sweeps(unittest.TestCase):
         (self.out / "residual=rc,seed=5" / "sweep.conf").write_text(record.replace("seed = 4", "seed = 5"))
         self.sweep("--seeds", "5", residual="rc")
         self.assertEqual(self.calls(), ["residual=rc,seed=5 resumed"])
+
+    def test_time_budget(self):
+        """Runs end at any iteration; one that has trained for less is not complete."""
+        self.assertIn("| `rc` | 2 |", self.sweep("--max-seconds", "3", "--seeds", "1,2", residual="rc")[0])
+        self.assertIn("it has no validation loss", self.sweep("--max-seconds", "3", "--seeds", "1,2,3", residual="rc", status=1)[1])
 
     def test_other_settings(self):
         """Folders of runs with other settings are not taken for these, even without the table; nor while others run."""

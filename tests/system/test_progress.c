@@ -109,6 +109,17 @@ UNIT_TEST(test_time_left_is_without_compiling) {
     }
 }
 
+/* What is left of seconds is known at once. */
+UNIT_TEST(test_time_left_of_seconds) {
+    struct progress progress;
+    progress_start(&progress, 0);
+    progress.terminal = false;
+    progress.of_seconds = true;
+    char *text = said_by(show_first, &progress);
+    assert_string_equal(text, "iter 1/11 [#...................]   left 0:10\n");
+    free(text);
+}
+
 static void show_hostile(struct progress *progress) {
     show_now(progress, "run" HOSTILE_TEXT, 5, 10, "of" HOSTILE_TEXT);
     progress->shown -= 11.0;

@@ -338,6 +338,13 @@ class DataParallel(programs.Case):
             said = self.refused_by_rank(command, [*command, "--device", "nonsense"], "rank 1 on ")
             self.assertEqual(said.count("no OpenCL device"), 1, said)
 
+    def test_time_ends_the_job(self):
+        """The clock of rank 0 counts: all have the same rates, or the checkpoint would be refused, and stop after the same step."""
+        self.job("timed", "2 --max-iters 1000 --max-seconds 2 --eval-iters 2")
+        *_, last, evaluated = self.records("timed/metrics.jsonl")
+        self.assertGreaterEqual(last["time"], 2)
+        self.assertEqual((evaluated["iter"], self.newest("timed")), (last["iter"] + 1, last["iter"] + 1))
+
     # ---- what a user sees
 
     def test_one_rank_speaks(self):

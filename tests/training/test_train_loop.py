@@ -114,6 +114,49 @@ class TrainLoop(programs.Case):
         self.train_open("falling", "--max-iters", "2")
         self.train_open("falling", "--max-iters", "4", "--min-lr", "1", *RESUME, status=WRONG_USAGE, says="would rise")
 
+    # ---- a time budget
+
+    def keeps_time(self, run, seconds, began=0.0, first=0):
+        """Each step from `first` on has the rate of the share of the time when it began, of 20 iterations, and the last one ends the time."""
+        steps = [line for line in self.records(f"{run}/metrics.jsonl") if "lr" in line][first:]
+        for line in steps:
+            now = 20 * began / seconds
+            rate = 1e-2 * (now + 1) / 3 if now < 2 else 1e-2 - 9e-3 * min(1, (now - 2) / 18)
+            self.assertLessEqual(abs(line["lr"] - rate), 1e-6 * rate, line)
+            self.assertLess(began, seconds)
+            began = line["time"]
+        self.assertGreaterEqual(began, seconds)
+        return len(steps) + first
+
+    def test_time_ends_a_run(self):
+        """Not max_iters, and as that does: with an evaluation and a checkpoint. More time goes on at the end of the schedule, less has passed."""
+        clock = ("--lr-schedule", "linear", "--eval-iters", "2", "--checkpoint-interval", "100000", "--max-seconds")
+        self.train("timed", *clock, "2", says=", second ")
+        count = self.keeps_time("timed", 2)
+        self.assertEqual((self.newest("timed"), self.metrics("timed")[-1]["iter"]), (count, count))
+        self.assertGreaterEqual(self.json(f"timed/ckpt-{count}/state.json")["seconds"], 2)
+        self.train("timed", *RESUME, "--max-seconds", "1", says=f"ckpt-{count} has trained for ")
+        self.assertEqual(self.newest("timed"), count)
+        self.train("timed", *RESUME, "--max-seconds", "4", "--max-iters", "3", says="schedule max_iters is 40 now, and lr_decay_iters is 20: ")
+        later = [line for line in self.records("timed/metrics.jsonl") if "lr" in line][count:]
+        self.assertEqual({line["lr"] for line in later}, {1e-3})
+        self.assertTrue(2 < later[0]["time"] < 4 <= later[-1]["time"])
+        self.train("timed", *RESUME, "--max-seconds", "0", status=WRONG_USAGE, says="the run has max_seconds = 4: ")
+        self.train("counted", "--max-iters", "1")
+        self.train("counted", *RESUME, "--max-seconds", "5", status=WRONG_USAGE, says="the run has max_seconds = 0: ")
+
+    def test_an_interrupted_run_counts_on(self):
+        """Where an interruption has left off, and where this process shall go no further."""
+        run = self.start(*self.training("paused", "--lr-schedule", "linear", "--max-seconds", "8"))
+        run.wait_for(lambda: self.newest("paused"))
+        self.ended(run.interrupt(signal.SIGTERM), INTERRUPTED)
+        for end in (6, 8):
+            at = self.newest("paused")
+            began = self.json(f"paused/ckpt-{at}/state.json")["seconds"]
+            self.train("paused", *RESUME, "--max-seconds", end, says="after 6 s this time; max_seconds of the run stays 8" if end == 6 else ())
+            self.assertTrue(self.json(f"paused/ckpt-{self.newest('paused')}/state.json")["seconds"] >= end > began)
+        self.keeps_time("paused", 8, began, at)
+
     def test_schedule_of_a_probe(self):
         """Its iterations are those of the golden batches, four."""
         golden = Path(__file__).resolve().parent.parent / "golden/rc"

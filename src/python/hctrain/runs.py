@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from .files import Error, Folder, as_path, printable, read_file, reading
+from .files import Error, Folder, as_path, printable, read_file, read_object, reading
 from .records import METRICS, STATISTICS, Follower, Lines, Record, Rows, Table, parse_record, parse_statistics
 from .settings import LARGEST_FILE, Settings, device_of, parse_settings
 
 SETTINGS = "settings.conf"
 STEP = ("loss", "lr", "grad_norm", "tokens", "tokens_per_sec", "mfu", "time")
 EVALUATED = ("train_loss", "val_loss", "time")
+LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
 FINAL_STEPS = 200  # of the mean training loss, as in hc_analyze
 
 
@@ -65,8 +66,8 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has made all its iterations (max_iters)."""
-        return _is_complete(self.folder, self.settings)
+        """Whether the run has made all its iterations (max_iters), or trained for its time (max_seconds)."""
+        return last_iteration(self.folder, self.settings) is not None
 
     @property
     def id(self) -> str:
@@ -96,7 +97,7 @@ class Run:
         quiet_since = time.monotonic()
         with contextlib.closing(follower):
             while True:
-                complete = _is_complete(self.folder, _settings(self.folder)[0])  # before the lines are read, of which none comes after that
+                complete = last_iteration(self.folder, _settings(self.folder)[0]) is not None  # before the lines are read, of which none comes after that
                 for record in follower.records():
                     yield record
                     quiet_since = time.monotonic()
@@ -110,9 +111,16 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return [found[iteration] for iteration in sorted(found)]
 
 
-def _is_complete(folder: Path, settings: Settings) -> bool:
-    last = settings.get("max_iters")
-    return isinstance(last, int) and (folder / f"ckpt-{last}").is_dir()
+def last_iteration(folder: Path, settings: Settings) -> int | None:
+    """How many iterations a complete run has made; None: it is not complete."""
+    last, seconds = settings.get("max_iters"), settings.get("max_seconds", 0)
+    if isinstance(seconds, (int, float)) and seconds > 0:
+        last = None
+        for newest in checkpoints_in(folder)[-1:]:
+            with contextlib.suppress(Error):  # the run may just have removed it after a newer one
+                trained = read_object(newest / "state.json", LARGEST_STATE).get("seconds")
+                last = int(newest.name[5:]) if isinstance(trained, (int, float)) and trained >= seconds else None
+    return last if isinstance(last, int) and (folder / f"ckpt-{last}").is_dir() else None
 
 
 def _settings(folder: Path) -> tuple[Settings, str]:

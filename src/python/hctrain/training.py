@@ -17,7 +17,7 @@ from . import programs
 from .checkpoints import Tensors, write_tensors
 from .files import Error, Folder, parse_object, path_text, printable, read_object, shown
 from .records import Follower, Record
-from .runs import Run, checkpoints_in, read_run
+from .runs import LARGEST_STATE, Run, checkpoints_in, read_run
 from .settings import NO_TRAINING, Setting, read_settings, words
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Callback = Callable[[Record], Any]  # False stops the run
 MPIRUN = "mpirun"
 MPI_ENVIRONMENT = {"HWLOC_COMPONENTS": "-opencl"}  # else mpirun loads OpenCL's drivers, whose LLVM takes SIGUSR1 that it should pass on to the ranks
 INTERRUPTED = 130  # exit status of a run that was asked to stop and has saved
-LARGEST_STATE = 1 << 24  # bytes of a checkpoint's state.json
 LONGEST_ARGUMENT = 1 << 16  # bytes of a prompt on the command line; the system takes 128 KiB
 LAST_WORDS = 1 << 16  # bytes of output in which the message is looked for
 

@@ -78,11 +78,17 @@ def _seed(run: Json) -> Json:
     return member(run, "record.settings.seed")
 
 
-def _fault(run: Json, kept: Iterable[Json], iteration: float) -> str | None:
-    """Why a run is left out of its variant, whose last evaluation is at `iteration`."""
+def _end(run: Json) -> float:
+    """The iteration of a run's last evaluation; with max_seconds the second, at most that one."""
+    seconds = number(run, "record.settings.max_seconds")
+    return min(number(run, "record.final.val_time"), seconds) if seconds > 0 else number(run, "record.final.val_iter")
+
+
+def _fault(run: Json, kept: Iterable[Json], end: float) -> str | None:
+    """Why a run is left out of its variant, whose last evaluation is at `end`."""
     if math.isnan(number(run, LOSSES["final"])):
         return "it has no validation loss at its end"
-    if number(run, "record.final.val_iter") < iteration:
+    if _end(run) < end:
         return "its last evaluation is at an earlier iteration"
     if _seed(run) is not None and any(_seed(one) == _seed(run) for one in kept):
         return "another run has its seed"
@@ -91,17 +97,17 @@ def _fault(run: Json, kept: Iterable[Json], iteration: float) -> str | None:
 
 def _variant(runs: list[Json], kind: int) -> Json | None:
     """The runs of a kind, if one of them has a validation loss."""
-    found = [number(run, "record.final.val_iter") for run in kinds.repeats(runs, kind)]
-    iteration = max((one for one in found if not math.isnan(one)), default=None)
-    if iteration is None:
+    found = [_end(run) for run in kinds.repeats(runs, kind)]
+    end = max((one for one in found if not math.isnan(one)), default=None)
+    if end is None:
         return None
-    variant: Json = {"residual": kinds.variant(runs[kind]), "kind": kind, "iter": int(iteration), "runs": [], "left_out": [], "differences": {},
+    variant: Json = {"residual": kinds.variant(runs[kind]), "kind": kind, "end": int(end), "runs": [], "left_out": [], "differences": {},
                      "learning_rate": member(runs[kind], "record.settings.learning_rate")}
     if kinds.streams(runs[kind]) >= 1:
         variant["n_streams"] = int(kinds.streams(runs[kind]))
     for index, run in enumerate(runs):
         if run["kind"] == kind:
-            why = _fault(run, (runs[one] for one in variant["runs"]), iteration)
+            why = _fault(run, (runs[one] for one in variant["runs"]), end)
             if why:
                 variant["left_out"].append({"run": index, "why": why})
             else:
@@ -121,7 +127,7 @@ def _difference(runs: list[Json], variant: Json, base: Json) -> Json:
         return found
     if named:
         found["settings"] = _describe(run, other, named)
-    if variant["iter"] != base["iter"]:
+    if variant["end"] != base["end"]:
         found["why"] = "its last evaluation is at another iteration"
         return found
     pairs = [(runs[a], runs[b]) for a in variant["runs"] for b in base["runs"] if _seed(runs[a]) is not None and _seed(runs[a]) == _seed(runs[b])]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..files import on_stop, printable, write_file
+from ..runs import last_iteration
 from .plan import fail, meaning, number_text, read_lines, read_text
 
 LOG = "train.log"  # what hc_train prints, in the folder of its run
@@ -147,11 +148,12 @@ def records(folder):
                 yield record
 
 
-def iterations(folder):
-    """How many a run makes in all; 0 if it has not begun."""
+def length(folder):
+    """("iter", iterations of a run in all), or ("time", its seconds) with max_seconds; 0 if it has not begun."""
     path = folder / "settings.conf"
-    text = dict(read_lines(path)).get("max_iters", "") if path.is_file() else ""
-    return int(text) if re.fullmatch("[0-9]{1,16}", text) else 0
+    texts = dict(read_lines(path)) if path.is_file() else {}
+    seconds, text = meaning(texts.get("max_seconds", "0")), texts.get("max_iters", "")
+    return ("time", seconds) if seconds != 0 else ("iter", int(text) if re.fullmatch("[0-9]{1,16}", text) else 0)
 
 
 def meanings(text):
@@ -163,10 +165,11 @@ def final_loss(folder):
     """The last validation loss of a complete run; infinite: it diverged; None: it is not complete."""
     if " is not finite at iteration " in last_message(folder):
         return math.inf
-    last = iterations(folder)
+    unit, end = length(folder)
+    last = last_iteration(folder, {"max_iters": end} if unit == "iter" else {"max_seconds": end})
     for record in records(folder):
         loss = record.get("val_loss", "")  # null: it was not finite
-        if record.get("iter") == last and (folder / f"ckpt-{last}").is_dir() and isinstance(loss, (int, float, type(None))):
+        if record.get("iter") == last and isinstance(loss, (int, float, type(None))):
             return math.inf if loss is None or not math.isfinite(loss) else float(loss)
     return None
 
@@ -219,7 +222,7 @@ def uses_cpu(programs, device):
 class Process(NamedTuple):
     handle: subprocess.Popen
     slot: str  # the device's word
-    began: int  # at which iteration
+    began: float  # at which iteration, or second
 
 
 class Sweep:
@@ -296,7 +299,7 @@ class Sweep:
         with open(folder / LOG, "ab") as log:  # a session of its own: Ctrl-C on a terminal reaches it once, by stop()
             handle = subprocess.Popen([self.programs / "hc_train", *options, f"--device={slot}", f"--out-dir={folder}"], env=environment,
                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        self.running[run] = Process(handle, slot, record.get("iter", 0))
+        self.running[run] = Process(handle, slot, record.get(length(folder)[0], 0))
         if self.stopped:  # stop() came before the run was among those running
             handle.terminate()
 
@@ -343,13 +346,13 @@ class Sweep:
         """The line of progress."""
         texts, work, passed = [], float(total - done), 0.0
         for run, process in self.running.items():
-            record, last = next(records(self.folder(run)), {}), iterations(self.folder(run)) or 1
-            at = record.get("iter", 0)
+            record, (unit, last) = next(records(self.folder(run)), {}), length(self.folder(run))
+            at, last = record.get(unit, 0), last or 1
             passed += max(0, at - process.began) / last
             work -= at / last
             value = record.get("loss", record.get("val_loss"))
             loss = f" loss {value:.3f}" if isinstance(value, float) else ""
-            texts.append(self.plan.label(dict(zip(self.plan.vary, run.choices))) + f" seed {run.seed} {at}/{last}{loss}")
+            texts.append(self.plan.label(dict(zip(self.plan.vary, run.choices))) + f" seed {run.seed} {at:.0f}/{last:.0f}{loss}")
         passed += done - began[1]
         left = (time.monotonic() - began[0]) / passed * work if passed > 0.02 else None
         return f"runs {done}/{total}" + (f", left {int(left) // 3600}:{int(left) // 60 % 60:02d}:{int(left) % 60:02d}" if left else "") + " | " + " | ".join(texts)
