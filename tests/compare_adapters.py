@@ -293,10 +293,13 @@ def narrowed(model, kind):
 
 
 def compare_narrow(bench):
-    """Channels are such that the last block of a row is shorter, and inner sizes such that it is not. All other weights are bf16 numbers."""
+    """Channels are such that the last block of a row is shorter, and inner sizes such that it is not. All weights are bf16 numbers at first."""
     head("narrow frozen weights", "logits", "loss", "gradient", "steps")
     for kind, more, targets in (("llama", GROUPED, ALL), ("qwen2", {}, ("q_proj", "v_proj")), ("qwen3", {"head_dim": 24}, ALL), ("gpt2", {}, GPT2_ALL)):
-        model = random_model(kind, shape_of(kind, 80, 192, 256, 96, **more)).bfloat16().float()
+        model = random_model(kind, shape_of(kind, 80, 192, 256, 96, **more))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(parameter.bfloat16())
         wrapped = adapted(model, 4, targets)
         base, adapter = bench.save(model, "base"), bench.save(wrapped, "adapter")
         tokens, targets_of = batch(256, 3, 24)
@@ -318,40 +321,43 @@ def compare_narrow(bench):
 
 
 def write_table(path):
-    """nf4 of rows: two of random numbers; the sixteen values and the midpoints between them, of a block whose largest is 1; zeros and tiny numbers."""
+    """nf4 of four rows: two of random numbers; the sixteen values and the midpoints between them, in a block whose largest is 1; zeros and tiny ones."""
     rows = torch.randn(4, 130)
-    code = nf4(torch.ones(1))[1].new_tensor(quantize_4bit(torch.ones(64), blocksize=BLOCK, quant_type="nf4")[1].code.tolist())
+    code = quantize_4bit(rows[0], blocksize=BLOCK, quant_type="nf4")[1].code
     rows[2, :31] = torch.cat([code, (code[:-1] + code[1:]) / 2])
-    rows[2, 31:64] = rows[2, 31:64].clamp(-1, 1)
+    rows[2, 31:64].clamp_(-1, 1)
     rows[3, :64] = 0
     rows[3, 128:] = torch.tensor([1e-30, -3e-31])
-    found = [nf4(row.contiguous()) for row in rows]
+    packed, scales, values = zip(*(nf4(row) for row in rows))
     with open(path, "w", encoding="ascii") as file:
-        file.write("/* bitsandbytes %s: 4 rows of 130 in blocks of 64 along each row, two codes a byte, the first in the high half */\n"
+        file.write("/* By bitsandbytes %s: 4 rows of 130 in blocks of 64 along each row, two codes a byte, the first in the high half */\n"
                    % bitsandbytes.__version__)
-        for name, kind, values, form in (("code", "float", [code], "%af"), ("rows", "float", rows, "%af"), ("packed", "unsigned char", [x[0] for x in found], "0x%02x"),
-                                         ("absmax", "float", [x[1] for x in found], "%af"), ("values", "float", [x[2] for x in found], "%af")):
-            file.write("static const %s nf4_%s[%d][%d] = {\n" % (kind, name, len(values), len(values[0])))
-            for row in values:
-                numbers = [form % x if "x" in form else float(x).hex() + "f" for x in row.tolist()]
-                lines = [", ".join(numbers[i:i + 8]) for i in range(0, len(numbers), 8)]
-                file.write("    {" + ",\n     ".join(lines) + "},\n")
+        for name, kind, tensor, form in (("rows", "float", rows, "%.9g"), ("packed", "unsigned char", torch.stack(packed), "%d"),
+                                         ("absmax", "float", torch.stack(scales), "%.9g"), ("values", "float", torch.stack(values), "%.9g")):
+            file.write("static const %s nf4_%s[%d][%d] = {\n" % (kind, name, *tensor.shape))
+            for row in tensor.tolist():
+                numbers = [form % x for x in row]
+                file.write("    {%s},\n" % ",\n     ".join(", ".join(numbers[i:i + 8]) for i in range(0, len(numbers), 8)))
             file.write("};\n")
 
 
 def write_cases(folder):
-    """Of models with 2 layers, 16 channels, vocabulary 64 and context 16."""
+    """Of models with 2 layers, 16 channels, vocabulary 64 and context 16. One adapter is stored in bf16."""
     grouped, tied = {"num_key_value_heads": 1}, {"tie_word_embeddings": True}
     for name, kind, more, rank, targets, lora in (
-            ("llama_all_r4", "llama", grouped, 4, ALL, {}), ("qwen2_qv_r1", "qwen2", {**grouped, **tied}, 1, ("q_proj", "v_proj"), {}),
+            ("llama_all_r4", "llama", {**grouped, **tied}, 4, ALL, {}), ("qwen2_qv_r1", "qwen2", grouped, 1, ("q_proj", "v_proj"), {}),
             ("qwen3_all_rslora_r16", "qwen3", {**grouped, **tied, "head_dim": 8}, 16, ALL, {"use_rslora": True}),
             ("gpt2_all_r4", "gpt2", {}, 4, GPT2_ALL, {})):
         here = os.path.join(folder, name)
-        model = random_model(kind, shape_of(kind, 16, 24, 64, 16, **more))
+        model = random_model(kind, shape_of(kind, 16, 16 if kind != "qwen2" else 24, 64, 16, **more))
         wrapped = adapted(model, rank, targets, **lora)
         wrapped.peft_config["default"].base_model_name_or_path = "base"
         model.save_pretrained(os.path.join(here, "base"))
-        wrapped.save_pretrained(os.path.join(here, "adapter"))
+        if lora:
+            wrapped.bfloat16().save_pretrained(os.path.join(here, "adapter"))
+            wrapped = peft.PeftModel.from_pretrained(copy.deepcopy(model), os.path.join(here, "adapter"), is_trainable=True).eval()
+        else:
+            wrapped.save_pretrained(os.path.join(here, "adapter"))
         for left_over in ("base/generation_config.json", "adapter/README.md"):
             if os.path.exists(os.path.join(here, left_over)):
                 os.remove(os.path.join(here, left_over))
