@@ -11,7 +11,7 @@ for each random model with a random adapter shows by how much the two differ at 
                five steps of AdamW relative to the largest weight
   files        PEFT -> hc_train --adapter -> PEFT: the same bits; hc_sample continues as PEFT does; hc_export --merge -> merge_and_unload
   new adapter  hc_train --lora-rank -> PEFT: A within its bounds, B zero, and the settings that PEFT reads
-  nf4, int8    hc_probe --frozen-weights -> the same adapter on dequantised weights
+  narrow       hc_probe --frozen-weights nf4 and int8 -> the same adapter on dequantised weights, in PEFT and, with the same bits, here
 
 Logits and losses may differ by 1e-5, gradients and steps by 1e-4, merged weights by 1e-6. The exit status says whether all did.
 
@@ -38,7 +38,7 @@ from safetensors.torch import load_file, save_file
 
 LOSS, GRADIENT, MERGED = 1e-5, 1e-4, 1e-6
 STEPS, BLOCK = 5, 64
-TRAINING = {"learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "adam_eps": 1e-6, "weight_decay": 0.1, "grad_clip": 1.0, "lr_schedule": "constant",
+TRAINING = {"learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.95, "adam_eps": 1e-4, "weight_decay": 0.1, "grad_clip": 1.0, "lr_schedule": "constant",
             "warmup_iters": 0}  # adam_eps is much larger than rounding errors of gradients
 LINEAR = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
 OURS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
@@ -79,7 +79,7 @@ def shape_of(kind, channels, inner, vocabulary, context, **more):
 @torch.no_grad()
 def adapted(model, rank, targets, **more):
     """PEFT's model around a copy of the model, with random A and B."""
-    settings = peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(targets), task_type="CAUSAL_LM",
+    settings = peft.LoraConfig(r=rank, lora_alpha=8 if "use_rslora" in more else 2 * rank, target_modules=list(targets), task_type="CAUSAL_LM",
                                fan_in_fan_out=model.config.model_type == "gpt2", **more)
     wrapped = peft.get_peft_model(copy.deepcopy(model), settings).eval()
     for name, parameter in wrapped.named_parameters():
@@ -153,7 +153,7 @@ class Bench(Programs):
         """The checkpoint of a run before its first step."""
         out = self.path("run")
         self.run("hc_train", "--init-from", base, "--data-dir", self.data(256, "byte"), "--out-dir", out, "--device", self.device, "--max-iters", 0,
-                 "--batch-size", 2, "--eval-iters", 0, "--block-size", 24, *options)
+                 "--batch-size", 2, "--eval-iters", 0, *options)
         return os.path.join(out, max(os.listdir(out), key=lambda name: name.startswith("ckpt-")))
 
 
@@ -278,7 +278,7 @@ def int8(row):
     return torch.cat([torch.round(block / scale) * scale if scale > 0 else block for block, scale in zip(blocks, scales)])
 
 
-NARROW = {"nf4": lambda row: nf4(row)[2], "int8": int8, "bf16": lambda row: row.bfloat16().float()}
+NARROW = {"nf4": lambda row: nf4(row)[2], "int8": int8}
 
 
 @torch.no_grad()
@@ -303,18 +303,27 @@ def compare_narrow(bench):
         wrapped = adapted(model, 4, targets)
         base, adapter = bench.save(model, "base"), bench.save(wrapped, "adapter")
         tokens, targets_of = batch(256, 3, 24)
+
+        def probe(folder, *options):
+            return bench.probe(folder, tokens, targets_of, "--adapter", adapter, *options)
+
+        def compare(name, ours, theirs):
+            report(name, (0, 0, 0), off_by(ours[0], theirs[0]), abs(ours[1] - theirs[1]), gradients_off_by(ours[2], theirs[2], 1e-3))
+
         for narrow in NARROW:
-            replaced = peft.PeftModel.from_pretrained(narrowed(model, narrow), adapter, is_trainable=True).eval()
+            frozen = ("--frozen-weights", narrow)
+            replaced = narrowed(model, narrow)
+            folder = bench.save(replaced, "replaced")
+            replaced = peft.PeftModel.from_pretrained(replaced, adapter, is_trainable=True).eval()
             loss, logits, gradients = gradients_of(replaced, tokens, targets_of)
-            ours = bench.probe(base, tokens, targets_of, "--adapter", adapter, "--frozen-weights", narrow)
             theirs = train(replaced, tokens, targets_of)
-            found = read_adapter(bench.train_steps(base, adapter, tokens, targets_of, "--frozen-weights", narrow))
+            ours = probe(base, *frozen)
+            found = read_adapter(bench.train_steps(base, adapter, tokens, targets_of, *frozen))
             report("%s, %s" % (kind, narrow), (LOSS, LOSS, LOSS, GRADIENT), off_by(ours[0], logits), abs(ours[1] - loss) / loss,
                    gradients_off_by(ours[2], gradients, 1e-3), max(off_by(found[x], theirs[x]) for x in found))
-            # the same as a base that has these weights from the beginning
-            again = bench.probe(bench.save(narrowed(model, narrow), "replaced"), tokens, targets_of, "--adapter", adapter)
-            report("  as our base of those weights", (LOSS, LOSS, LOSS), off_by(ours[0], again[0]), abs(ours[1] - again[1]) / loss,
-                   gradients_off_by(ours[2], again[2], 1e-3))
+            compare("  as our base of those weights", ours, probe(folder))
+            compare("  the same in bf16", probe(base, *frozen, "--dtype", "bf16"), probe(folder, "--dtype", "bf16"))
+        compare("%s, bf16: as without --frozen-weights" % kind, probe(base, "--frozen-weights", "bf16", "--dtype", "bf16"), probe(base, "--dtype", "bf16"))
 
 
 # ---- cases for tests in C
