@@ -200,8 +200,12 @@ def _run(folder: str, name: str, end_of_turn: str | None, progress: mmap.mmap) -
         with open(name, "rb") if name != "-" else sys.stdin.buffer as lines:
             print(_convert(folder, lines, name, end_of_turn, progress), file=sys.stderr)
         return 0
-    except (Error, OSError) as error:
-        print(f"hctrain.chat: {error if isinstance(error, Error) else printable(error)}", file=sys.stderr)
+    except Error as error:
+        print(f"hctrain.chat: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        what = f"cannot read {_shown_name(name)}" if error.filename else "cannot write the pairs, or read the messages"
+        print(f"hctrain.chat: {what}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
