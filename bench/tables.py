@@ -3,6 +3,7 @@
 
   bench/tables.py roofline               docs/notes/gpu.md: a training step of model M on GPUs, estimated (hc_bench --roofline)
   bench/tables.py memory                 docs/notes/memory.md: settings with which pretrained models fit into 8, 16 and 24 GB (hc_train --fit)
+  bench/tables.py adapters               docs/pretrained.md: with which frozen weights adapters of pretrained models fit into 6 to 24 GB (the same)
   bench/tables.py family                 docs/variants.md: all residual connections in one table, with a step of model M on an A6000, estimated
   bench/tables.py variants               docs/variants.md: H_res and speed of each residual variant. Needs ci/study.sh's runs
                                          (--study, out/study)
@@ -139,6 +140,13 @@ PRETRAINED = {
     "Qwen3-1.7B": {"n_embd": 2048, "n_layer": 28, "n_head": 16, "n_kv_head": 8, "head_dim": 128, "mlp_width": 6144, "vocab_size": 151936,
                    "qk_norm": "true"},
 }
+ADAPTED = {
+    "SmolLM2-1.7B": {"n_embd": 2048, "n_layer": 24, "n_head": 32, "mlp_width": 8192, "vocab_size": 49152},
+    "Qwen3-1.7B": PRETRAINED["Qwen3-1.7B"],
+    "Qwen3-4B": {"n_embd": 2560, "n_layer": 36, "n_head": 32, "n_kv_head": 8, "head_dim": 128, "mlp_width": 9728, "vocab_size": 151936,
+                 "qk_norm": "true"},
+    "Llama-3.1-8B": {"n_embd": 4096, "n_layer": 32, "n_head": 32, "n_kv_head": 8, "mlp_width": 14336, "vocab_size": 128256, "tie_embeddings": "false"},
+}
 LLAMA = ["--norm=rmsnorm", "--position=rope", "--mlp=swiglu", "--bias=false", "--tie-embeddings=true"]
 STEP = ["--block-size=1024", "--batch-size=8", "--gradient-accumulation-steps=4"]
 SHC = ["--residual=shc", "--n-streams=4"]
@@ -147,10 +155,10 @@ TRAINED = {"all, with rc": ["--residual=rc"], "all, with shc and 4 streams": SHC
 SIZES = {8: "7.5GiB", 16: "15.5GiB", 24: "23.5GiB"}  # half a GiB for the driver and a screen
 
 
-def fit(model, size, *options):
+def fit(shape, size, *options):
     """The options that hc_train --fit chooses, and the memory of the plan; or why nothing fits, and what the smallest plan needs."""
-    shape = [f"--{name.replace('_', '-')}={value}" for name, value in PRETRAINED[model].items()]
-    run = subprocess.run([BUILD / "hc_train", f"--fit={size}:rx7900xtx", *shape, *LLAMA, *STEP, *options], stderr=subprocess.PIPE, text=True)
+    shape = [f"--{name.replace('_', '-')}={value}" for name, value in shape.items()]
+    run = subprocess.run([BUILD / "hc_train", f"--fit={size}:rx7900xtx", *LLAMA, *shape, *STEP, *options], stderr=subprocess.PIPE, text=True)
     if run.returncode:
         least = re.search(r"nothing fits into .*: the smallest plan needs (\S+ \S+), with", run.stderr)
         if not least:
@@ -163,11 +171,30 @@ def fit(model, size, *options):
 def memory():
     """A row per model, connection and size: 32 x 1024 tokens a step in bf16."""
     rows = []
-    for model in PRETRAINED:
+    for model, shape in PRETRAINED.items():
         for name, options in TRAINED.items():
             for gigabytes, size in SIZES.items():
-                rows.append([model, name, f"{gigabytes} GB", *fit(model, size, *options)])
+                rows.append([model, name, f"{gigabytes} GB", *fit(shape, size, *options)])
     return "\n" + table(["model", "what is trained", "GPU", "options", "memory; of the smallest plan, if none fits"], rows, "---", 4) + "\n"
+
+
+def adapters():
+    """A row per model: for each size the widest weights with which adapters of rank 16 fit, and the micro-batch."""
+    rows = []
+    for model, shape in ADAPTED.items():
+        row = [model]
+        for gigabytes in (6, 8, 12, 16, 24):
+            fitting = []
+            for kept in ("bf16", "int8", "nf4"):
+                chosen, _ = fit(shape, f"{gigabytes - 0.5}GiB", "--residual=rc", "--lora-rank=16", "--dtype=bf16", f"--frozen-weights={kept}")
+                if chosen != "nothing":
+                    more = ["recompute"] if "recompute" in chosen else []
+                    more += ["moments"] if "moments" in chosen else []
+                    fitting.append((len(more), " ".join([kept, re.search(r"--batch-size (\d+)", chosen)[1], *more])))
+            # the widest of all, and the widest that needs no more than its own weights
+            row.append("; ".join(dict.fromkeys(text for _, text in (fitting[:1] + [one for one in fitting if one[0] == 0][:1]))) or "nothing")
+        rows.append(row)
+    return "\n" + table(["of 1024 tokens, rank 16", *(f"{size} GB" for size in (6, 8, 12, 16, 24))], rows, "---", 1) + "\n"
 
 
 # ---- all connections
@@ -296,13 +323,15 @@ def depths():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["roofline", "memory", "family", "variants", "s2hc", "depth", *SWEEPS])
+    parser.add_argument("table", choices=["roofline", "memory", "adapters", "family", "variants", "s2hc", "depth", *SWEEPS])
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "out" / "study", help="folder of ci/study.sh's runs (out/study)")
     parser.add_argument("--measure", action="store_true", help="measure speeds first")
     parser.add_argument("--write", action="store_true", help="write the tables into the document")
     arguments = parser.parse_args()
     if arguments.table == "roofline":
         document, text = ROOT / "docs" / "notes" / "gpu.md", roofline()
+    elif arguments.table == "adapters":
+        document, text = ROOT / "docs" / "pretrained.md", adapters()
     elif arguments.table == "memory":
         document, text = ROOT / "docs" / "notes" / "memory.md", memory()
     elif arguments.table == "family":

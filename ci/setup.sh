@@ -163,10 +163,16 @@ install_wheel_tools() {
     fi
 }
 
+# Debian's is older than what templates of chats (hctrain.chat) may run in.
+install_jinja() {
+    [ -d "$prefix/lib/jinja2" ] || install_from_pypi jinja2 jinja2==3.1.6
+}
+
 install_others() {
     [ "$for_vulkan" = no ] || install_clspv
     [ "$for_tests" = no ] || install_clang_format
     [ "$for_tests" = no ] || install_wheel_tools
+    [ "$for_tests" = no ] || install_jinja
     [ "$for_tests" = no ] || install_ocloc
 }
 

@@ -3,7 +3,7 @@
 #
 #   ci/study.sh [OUTPUT]               default out/study; about an hour on two cores
 #   ci/study.sh --budget fair          hc_sweep with configs/fair.sweep, and the losses of its runs in bench/fair.tsv; also nanogpt, modern, s2hc,
-#                                      depth_6, depth_24, depth_48, and depth, these three in turn. Other options go to hc_sweep (--jobs,
+#                                      adapters, depth_6, depth_24, depth_48, and depth, these three in turn. Other options go to hc_sweep (--jobs,
 #                                      --vary residual=rc,mudd, --seeds, --table); bench/tables.py fair --write puts the table into docs/study.md
 #
 # Settings in the environment, with their defaults: ITERATIONS (2000), SEEDS ("1 2 3"), VARIANTS (all of hc_train --list-residuals), DEVICE (pocl). With
@@ -25,6 +25,12 @@ if [ "${1:-}" = --budget ]; then
     budget=${2:-}
     case $budget in
     nanogpt | modern | s2hc) corpus=shakespeare ;;
+    adapters)
+        corpus=shakespeare
+        sh data/gcide/prepare.sh data/corpus/gcide build/hc_prepare
+        [ -d out/adapters_base/ckpt-2000 ] || nice -n 19 build/hc_train --config configs/adapters.conf --data-dir data/corpus/gcide --device "$device" \
+            --out-dir out/adapters_base --start-over
+        ;;
     fair | depth_6 | depth_24 | depth_48) corpus=gcide ;;
     depth)
         shift 2
@@ -35,7 +41,7 @@ if [ "${1:-}" = --budget ]; then
         done
         exit "$status"
         ;;
-    *) fail "--budget needs nanogpt, modern, s2hc, fair, depth_6, depth_24, depth_48 or depth" ;;
+    *) fail "--budget needs nanogpt, modern, s2hc, adapters, fair, depth_6, depth_24, depth_48 or depth" ;;
     esac
     shift 2
     sh "data/$corpus/prepare.sh" "data/corpus/$corpus" build/hc_prepare

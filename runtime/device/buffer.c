@@ -129,7 +129,9 @@ int buffer_write_floats(struct compute *compute, const struct buffer *buffer, ui
         return buffer_write(compute, buffer, first * sizeof *values, values, count * sizeof *values);
     }
     uint16_t *bits = memory_allocate(count, sizeof *bits);
-    elements_to_bf16(values, count, bits);
+    for (uint64_t i = 0; i < count; i++) {
+        element_put(bits, i, values[i], buffer->type);
+    }
     const int status = buffer_write(compute, buffer, first * sizeof *bits, bits, count * sizeof *bits);
     free(bits);
     return status;
@@ -142,7 +144,9 @@ int buffer_read_floats(struct compute *compute, const struct buffer *buffer, uin
     }
     uint16_t *bits = memory_zeroed(count, sizeof *bits);
     const int status = buffer_read(compute, buffer, first * sizeof *bits, bits, count * sizeof *bits);
-    elements_from_bf16(bits, count, values);
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = element_at(bits, i, buffer->type);
+    }
     free(bits);
     return status;
 }

@@ -353,9 +353,11 @@ int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_pie
     for (size_t i = 0; i < count && status == 0; i++) {
         struct tensor_info info = infos[i];
         status = tensor_measure(&info) != 0 ? error_set("tensor '%s' is too large", info.name) : 0;
-        for (uint64_t done = 0; done < info.elements && status == 0; done += most) {
+        const uint64_t row = info.rank == 2 && info.shape[1] > 0 && info.shape[1] <= most ? info.shape[1] : 1;
+        const uint64_t step = most / row * row;
+        for (uint64_t done = 0; done < info.elements && status == 0; done += step) {
             const uint64_t left = info.elements - done;
-            status = piece(context, i, done, left < most ? left : most, values);
+            status = piece(context, i, done, left < step ? left : step, values);
         }
     }
     free(values);

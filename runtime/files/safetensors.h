@@ -65,7 +65,8 @@ int safetensors_read_i32(const struct safetensors *file, const struct tensor_inf
 typedef int tensor_piece(void *context, size_t tensor, uint64_t first, uint64_t count, float *values);
 
 /* Calls `piece` for all elements of the tensors (rank and shape are used), in their order, at most 2^20 of one
- * tensor at a time. The values have the same place in memory in all calls. */
+ * tensor at a time, of a matrix whole rows if they are not longer. The values have the same place in memory in all
+ * calls. */
 int tensors_each_piece(const struct tensor_info *infos, size_t count, tensor_piece *piece, void *context);
 
 /* Writes a file of tensors in the order of `infos`, of types of at most 32 bits, whose elements `piece` sets;

@@ -92,7 +92,7 @@ int bench_model_check(struct bench_model *bench, const struct train_settings *tr
             *vocabulary = 50304;
         }
     }
-    if (model_config_check(&bench->config)) {
+    if (model_config_check(&bench->config) || train_settings_set_adapter(train, &bench->config)) {
         return -1;
     }
     return data_parallel_divide(train->gradient_accumulation_steps, ranks, &bench->micro_steps);

@@ -5,6 +5,7 @@
 #include "runtime/options/options.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "src/checkpoint/adapter.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/model/optimizer.h"
@@ -20,31 +21,72 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* The first of checkpoint_files have checksums in state.json. The third one is needed to resume only. */
-enum { FILES = 3 };
+/* The first of checkpoint_files have checksums in state.json. */
+enum { FILES = 6 };
 
-const char *const checkpoint_files[] = {"config.json",       WEIGHTS_FILE, OPTIMIZER_FILE,
-                                        TOKENIZER_FILE_NAME, "state.json", NULL};
+const char *const checkpoint_files[] = {"config.json",       WEIGHTS_FILE,      ADAPTER_FILE,
+                                        ADAPTER_CONFIG_FILE, ADAPTER_BASE_FILE, OPTIMIZER_FILE,
+                                        TOKENIZER_FILE_NAME, "state.json",      NULL};
 
 /* ---- weights */
 
+/* The tensors of a file, of these parameters. */
+struct weight_tensors {
+    struct gpt *gpt;
+    size_t count;
+    struct tensor_info *infos;
+    const struct parameter **parameters;
+};
+
+/* Those of an adapter; or the others, with an adapter only what the base model lacks or has otherwise. */
+static struct weight_tensors list_weights(struct gpt *gpt, bool of_adapter) {
+    const struct parameters *parameters = &gpt->parameters;
+    struct weight_tensors all = {.gpt = gpt};
+    all.infos = memory_allocate(parameters->count, sizeof *all.infos);
+    all.parameters = memory_allocate(parameters->count, sizeof *all.parameters);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        const bool is_of_base = parameters->adapter_rank > 0 && parameter->frozen && !parameter_is_new(parameter);
+        if (parameter->adapter == of_adapter && !is_of_base) {
+            all.parameters[all.count] = parameter;
+            all.infos[all.count] = weights_tensor(parameter);
+            all.infos[all.count++].name =
+                of_adapter ? adapter_tensor_name(&gpt->config, parameter) : memory_string(parameter->name);
+        }
+    }
+    return all;
+}
+
 static int read_weights(void *context, size_t tensor, uint64_t first, uint64_t count, float *values) {
-    const struct gpt *gpt = context;
-    const struct parameter *parameter = &gpt->parameters.table[tensor];
-    return parameters_read(gpt->compute, &gpt->parameters, parameter->offset + first, count, values)
+    const struct weight_tensors *all = context;
+    const struct parameter *parameter = all->parameters[tensor];
+    return parameters_read(all->gpt->compute, &all->gpt->parameters, parameter->offset + first, count, values)
                ? error_prefix("tensor '%s'", parameter->name)
                : 0;
 }
 
-int checkpoint_write_weights(const char *path, struct gpt *gpt) {
-    struct tensor_info *infos = weights_tensors(&gpt->parameters);
-    const int status = safetensors_write(path, infos, gpt->parameters.count, read_weights, gpt);
-    free(infos);
+static int write_weights(const char *path, struct gpt *gpt, bool of_adapter) {
+    struct weight_tensors all = list_weights(gpt, of_adapter);
+    const int status = all.count > 0 ? safetensors_write(path, all.infos, all.count, read_weights, &all) : 0;
+    for (size_t i = 0; i < all.count; i++) {
+        free(all.infos[i].name);
+    }
+    free(all.infos);
+    free(all.parameters);
     return status;
 }
 
-int checkpoint_load_weights(const char *folder, struct gpt *gpt) {
-    return upcycle_load(folder, &gpt->config, 0, gpt); /* the model lacks nothing */
+int checkpoint_write_weights(const char *path, struct gpt *gpt) {
+    return write_weights(path, gpt, false);
+}
+
+int checkpoint_write_adapter(const char *folder, struct gpt *gpt, const struct model_files *files) {
+    return gpt->parameters.adapter_rank > 0 &&
+                   (write_weights(path_of("%s/" ADAPTER_FILE, folder).text, gpt, true) ||
+                    adapter_config_write(folder, &gpt->config, files->base) ||
+                    adapter_base_write(folder, files->base, files->checksum))
+               ? -1
+               : 0;
 }
 
 /* ---- the optimizer's states */
@@ -207,9 +249,13 @@ int checkpoint_write_state(const char *folder, const struct gpt *gpt, const stru
     const struct training_state *state = content->state;
     const struct loss_scale *scale = &gpt->loss_scale;
     json_t *checksums = json_object(), *steps = json_object();
-    for (int i = 0; i < (content->optimizer ? FILES : FILES - 1); i++) {
+    for (int i = 0; i < FILES; i++) {
+        const struct path path = path_of("%s/%s", folder, checkpoint_files[i]);
         char digest[CHECKSUM_SIZE];
-        if (checksum_file(path_of("%s/%s", folder, checkpoint_files[i]).text, digest)) {
+        if (!files_exist(path.text)) {
+            continue;
+        }
+        if (checksum_file(path.text, digest)) {
             json_decref(checksums);
             json_decref(steps);
             return error_prefix("cannot compute checksums");
@@ -364,13 +410,14 @@ int checkpoint_is_own(const char *path) {
     const char *slash = strrchr(path, '/');
     const int64_t named = checkpoint_iteration_of(slash ? slash + 1 : path);
     json_t *json = NULL;
-    if (!is_file(path, "config.json") || !is_file(path, WEIGHTS_FILE) || !is_file(path, "state.json")) {
+    const char *weights = is_file(path, ADAPTER_FILE) ? ADAPTER_FILE : WEIGHTS_FILE;
+    if (!is_file(path, "config.json") || !is_file(path, weights) || !is_file(path, "state.json")) {
         return 0;
     }
     const int status = json_file_read(path_of("%s/state.json", path).text, MOST_STATE_BYTES, &json);
     const json_t *number = json_object_get(json, "iteration"), *checksums = json_object_get(json, "checksums");
     const bool own = checkpoint_is_count(number, 0) && json_object_get(checksums, "config.json") &&
-                     json_object_get(checksums, WEIGHTS_FILE) && (named < 0 || named == json_integer_value(number));
+                     json_object_get(checksums, weights) && (named < 0 || named == json_integer_value(number));
     json_decref(json);
     return status == 0 ? own : status == JSON_FILE_INVALID ? 0 : -1;
 }
@@ -388,12 +435,19 @@ int checkpoint_read_state(const char *folder, struct training_state *state, char
 }
 
 int checkpoint_resume_state(const char *folder, struct gpt *gpt, struct training_state *state) {
+    const bool has_adapter = gpt->parameters.adapter_rank > 0;
     json_t *json;
     int status = open_state(folder, gpt, state, &json);
     for (int i = FILES - 1; i >= 0 && status == 0; i--) {
         const char *name = checkpoint_files[i];
         const char *saved = json_file_text(json_object_get(json_object_get(json, "checksums"), name));
+        const bool of_adapter = strcmp(name, ADAPTER_FILE) == 0 || strcmp(name, ADAPTER_CONFIG_FILE) == 0 ||
+                                strcmp(name, ADAPTER_BASE_FILE) == 0;
+        const bool may_lack = of_adapter ? !has_adapter : has_adapter && strcmp(name, WEIGHTS_FILE) == 0;
         char digest[CHECKSUM_SIZE];
+        if (!saved && may_lack && !files_exist(path_of("%s/%s", folder, name).text)) {
+            continue;
+        }
         if (!saved) {
             status = error_set("%s/state.json has no checksum of %s, which resuming needs: start from it with "
                                "init_from = %s instead",
@@ -441,6 +495,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     }
     if (config_file_write(staging, &gpt->config) ||
         checkpoint_write_weights(path_of("%s/%s", staging, WEIGHTS_FILE).text, gpt) ||
+        checkpoint_write_adapter(staging, gpt, content->files) ||
         (content->optimizer && write_states(path_of("%s/%s", staging, OPTIMIZER_FILE).text, gpt)) ||
         (content->tokenizer_json && files_write(path_of("%s/" TOKENIZER_FILE_NAME, staging).text,
                                                 content->tokenizer_json, content->tokenizer_json_bytes)) ||
@@ -466,9 +521,9 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     return status ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
-int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state) {
-    const struct path file = path_of("%s/%s", path, OPTIMIZER_FILE);
-    if (checkpoint_resume_state(path, gpt, state) || checkpoint_load_weights(path, gpt)) {
+int checkpoint_resume(const struct model_files *files, struct gpt *gpt, struct training_state *state) {
+    const struct path file = path_of("%s/%s", files->folder, OPTIMIZER_FILE);
+    if (checkpoint_resume_state(files->folder, gpt, state) || model_files_load(files, 0, gpt)) {
         return -1;
     }
     struct states all = list_states(gpt, true);

@@ -1,10 +1,10 @@
 /* Checkpoints: folders with config.json, model.safetensors and state.json, and, to resume from,
- * optimizer.safetensors; and with the tokenizer.json of their tokens if these have one. They are written under a
- * temporary name and renamed, so a folder with a checkpoint's name is always complete. */
+ * optimizer.safetensors; and with the tokenizer.json of their tokens if these have one. Those of a model with an
+ * adapter have its files (adapter.h), and in model.safetensors only what is trained beside it, if anything is. They
+ * are written under a temporary name and renamed, so a folder with a checkpoint's name is always complete. */
 #pragma once
 
-#include "runtime/files/checksum.h"
-#include "src/model/gpt.h"
+#include "src/checkpoint/model_files.h"
 #include <jansson.h>
 
 #define OPTIMIZER_FILE "optimizer.safetensors"
@@ -33,7 +33,8 @@ struct checkpoint_content {
     const struct training_state *state;
     const struct option_spec *settings; /* written to state.json, so that a run can be repeated; may be NULL */
     size_t setting_count;
-    bool optimizer;             /* write the optimizer's states */
+    bool optimizer;                  /* write the optimizer's states */
+    const struct model_files *files; /* where the base model is, of a model with an adapter; else it may be NULL */
     const char *tokenizer_json; /* the file that the tokens are of, which is written beside config.json, or NULL */
     size_t tokenizer_json_bytes;
 };
@@ -43,7 +44,7 @@ struct checkpoint_content {
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
 
 /* Verifies the checksums of state.json and loads weights, optimizer states, state and loss scale. */
-int checkpoint_resume(const char *path, struct gpt *gpt, struct training_state *state);
+int checkpoint_resume(const struct model_files *files, struct gpt *gpt, struct training_state *state);
 
 /* ---- the checkpoints of a run */
 
@@ -67,12 +68,12 @@ int checkpoint_prune(const char *out_dir, int64_t keep);
 
 /* ---- tensors */
 
-/* Writes the weights as a safetensors file. */
+/* Writes the weights as a safetensors file; of a model with an adapter those that its base model lacks or has
+ * otherwise, and no file if there are none. */
 int checkpoint_write_weights(const char *path, struct gpt *gpt);
 
-/* Loads the weights of a checkpoint, or of a folder of Hugging Face's (see weights.h) if the model's config is of
- * one. Every parameter of the model must be there with its shape, and nothing else. */
-int checkpoint_load_weights(const char *folder, struct gpt *gpt);
+/* Writes an adapter's files to a folder; nothing if the model has none. */
+int checkpoint_write_adapter(const char *folder, struct gpt *gpt, const struct model_files *files);
 
 /* If ranks divide the optimizer's states, all other ranks call this while rank 0 saves a checkpoint with them, and
  * send theirs. Otherwise it does nothing. */

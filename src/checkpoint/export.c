@@ -7,6 +7,7 @@
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include "src/checkpoint/config_file.h"
+#include "src/checkpoint/model_files.h"
 #include "src/checkpoint/weights.h"
 #include "src/text/tokenizer.h"
 #include <inttypes.h>
@@ -97,15 +98,29 @@ struct export {
     enum export_format format;
     struct model_config source_config, config; /* as read, as written */
     struct parameters source, parameters;      /* their tables */
-    struct weights *weights;
+    struct model_files files;
+    struct model_reader *reader;
     struct written *written; /* while weights are written */
 };
 
 static int prepare(const struct export_settings *settings, struct export *export) {
     struct model_config *source = &export->source_config, *target = &export->config;
     export->format = settings->format;
-    if (config_file_read(settings->checkpoint, source) || config_file_read_tokens(settings->checkpoint, source)) {
+    struct model_files *files = &export->files;
+    if (model_files_open(settings->checkpoint, settings->adapter, settings->base, files)) {
         return -1;
+    }
+    *source = files->config;
+    if (config_file_read_tokens(files->base, source)) {
+        return -1;
+    }
+    if (files->adapter && !settings->merge) {
+        return error_set("%s is an adapter, in PEFT's format already: --merge adds it to its model's weights, and "
+                         "writes that model",
+                         files->adapter);
+    }
+    if (!files->adapter && settings->merge) {
+        return error_set("%s has no adapter to merge: leave --merge out, or give --adapter", settings->checkpoint);
     }
     int64_t rows = source->vocab_size; /* for transformers only those of GPT-2's tokenizer, without padding */
     if (settings->format == EXPORT_HUGGING_FACE) {
@@ -133,9 +148,10 @@ static int prepare(const struct export_settings *settings, struct export *export
     if (check_target(settings->out)) {
         return -1;
     }
+    target->lora.rank = 0; /* it is merged */
     parameters_create(source, &export->source);
     parameters_create(target, &export->parameters);
-    return weights_open(settings->checkpoint, source, &export->source, &export->weights);
+    return model_reader_open(files, source, &export->source, &export->reader);
 }
 
 /* ---- writing */
@@ -152,7 +168,7 @@ static int read_piece(void *context, size_t tensor, uint64_t first, uint64_t cou
         memset(values, 0, count * sizeof *values);
         return 0;
     }
-    return weights_read(export->weights, from, written->transposed, written->first + first, count, values);
+    return model_reader_read(export->reader, from, written->transposed, written->first + first, count, values);
 }
 
 static int write_weights(struct export *export, const char *path) {
@@ -212,7 +228,8 @@ int export_run(const struct export_settings *settings) {
         message_print(stdout, left_out > 0 ? " (without the last %s)\n" : "\n",
                       message_count(left_out, "row").text);
     }
-    weights_close(export.weights);
+    model_reader_close(export.reader);
+    model_files_close(&export.files);
     parameters_release(&export.source);
     parameters_release(&export.parameters);
     return status ? error_prefix("cannot export %s to %s", settings->checkpoint, settings->out) : 0;

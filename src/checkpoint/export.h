@@ -15,6 +15,8 @@ enum export_format {
 };
 
 struct export_settings {
+    char *adapter, *base;   /* as in model_files_open; NULL: none */
+    bool merge;             /* the adapter is added to the weights; a model without one has none to merge */
     char *checkpoint, *out; /* folders */
     int format;             /* enum export_format */
     int64_t vocab_size;     /* rows of the embedding to keep; 0: all, for transformers without GPT-2's padding */

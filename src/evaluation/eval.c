@@ -23,6 +23,7 @@ struct evaluation {
     const struct eval_settings *settings;
     struct ranks *ranks;
     bool is_first; /* of the ranks: it reads documents, writes and prints */
+    struct model_files files;
     struct model_config config;
     struct token_file *file;     /* of --data */
     uint16_t *token_bytes;       /* of its tokens, see tokenizer_share_bytes */
@@ -102,8 +103,10 @@ static int open_result(const struct eval_settings *settings, const char *path, s
 static int open_files(struct evaluation *evaluation) {
     const struct eval_settings *settings = evaluation->settings;
     const char *json = settings->json, *each = settings->per_document;
-    if (config_file_read(settings->checkpoint, &evaluation->config) ||
-        (settings->data && token_file_open_split(settings->data, settings->split, &evaluation->file))) {
+    const int status =
+        model_files_open(settings->checkpoint, settings->adapter, settings->base, &evaluation->files);
+    evaluation->config = evaluation->files.config;
+    if (status || (settings->data && token_file_open_split(settings->data, settings->split, &evaluation->file))) {
         return -1;
     }
     if (!evaluation->is_first) {
@@ -164,7 +167,8 @@ static int set_up(struct evaluation *evaluation) {
                                         .mode = GPT_INFERENCE,
                                         .vocabulary = vocabulary,
                                         .type = evaluation->choice.type,
-                                        .optimizer = {.master = settings->master}};
+                                        .optimizer = {.master = settings->master,
+                                                      .frozen_weights = settings->frozen_weights}};
     if (ranks_agree(ranks, gpt_plan(evaluation->compute, config, &options, gpt) ||
                                memory_plan_check(&gpt->plan, &evaluation->compute->device))) {
         return -1;
@@ -176,7 +180,7 @@ static int set_up(struct evaluation *evaluation) {
         message_print(stderr, ", softmax over %zu of %" PRId64 " tokens\n", gpt->vocabulary, config->vocab_size);
     }
     if (data_parallel_create_model(gpt, ranks) ||
-        ranks_agree(ranks, evaluation->is_first ? checkpoint_load_weights(settings->checkpoint, gpt) : 0)) {
+        ranks_agree(ranks, evaluation->is_first ? model_files_load(&evaluation->files, 0, gpt) : 0)) {
         return -1;
     }
     interrupt_install(); /* again: the compiler in a driver may take signals for itself */
@@ -341,6 +345,7 @@ enum program_status eval_run(const struct eval_settings *settings, struct ranks 
     output_file_end(&evaluation.json, -1);
     output_file_end(&evaluation.per_document, -1);
     gpt_release(&evaluation.gpt);
+    model_files_close(&evaluation.files);
     compute_close(evaluation.compute);
     tokenizer_close(evaluation.tokenizer);
     documents_close(evaluation.documents);

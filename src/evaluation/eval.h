@@ -11,6 +11,7 @@ enum score_padding { SCORE_PADDING_AUTO, SCORE_PADDING_NO, SCORE_PADDING_YES };
 
 struct eval_settings {
     char *checkpoint;
+    char *adapter, *base;                /* as in model_files_open; NULL: none */
     int64_t batch_size;                  /* sequences at a time, on each rank */
     char *data;                          /* a folder of token files */
     int split;                           /* which of them: an enum token_split */
@@ -21,8 +22,9 @@ struct eval_settings {
     int score_padding; /* enum score_padding: whether rows of the vocabulary without a token are in the softmax */
     char *json, *per_document;
     struct device_settings device;
-    int dtype;  /* an enum element_type, or TYPE_AUTO */
-    int master; /* an enum element_type: see gpt_options */
+    int dtype;          /* an enum element_type, or TYPE_AUTO */
+    int master;         /* an enum element_type: see gpt_options */
+    int frozen_weights; /* enum frozen_weights */
 };
 
 /* Collective. Prints the metrics (rank 0); on failure the error text is set, see ranks_end_others. */

@@ -8,6 +8,7 @@
 #include "runtime/system/interrupt.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/progress.h"
+#include "src/checkpoint/adapter.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
@@ -99,6 +100,12 @@ static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
         status = error_prefix("cannot write %s (what was there before is untouched)", path);
     }
     return files_stage_end(path, temporary, status);
+}
+
+/* Those of a model with an adapter are its files. */
+static int write_weights(const char *folder, struct gpt *gpt, const struct model_files *files) {
+    return gpt->parameters.adapter_rank > 0 ? checkpoint_write_adapter(folder, gpt, files)
+                                            : write_file(path_of("%s/%s", folder, WEIGHTS_FILE).text, gpt, NULL);
 }
 
 /* Fails where that could not begin at the end. */
@@ -217,8 +224,12 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, con
     }
     for (size_t i = 0; settings->grad && i < gpt->parameters.count; i++) {
         const struct parameter *parameter = &gpt->parameters.table[i];
-        float *values =
-            add_tensor(dump, parameter->rank, parameter->shape, memory_format("grad.%s", parameter->name));
+        if (gpt->parameters.adapter_rank > 0 && parameter->frozen) {
+            continue;
+        }
+        char *name = parameter->adapter ? adapter_tensor_name(config, parameter) : memory_string(parameter->name);
+        float *values = add_tensor(dump, parameter->rank, parameter->shape, memory_format("grad.%s", name));
+        free(name);
         if (buffer_read(gpt->compute, gpt->parameters.gradients, parameter->offset * sizeof *values, values,
                         parameter->elements * sizeof *values)) {
             return -1;
@@ -244,7 +255,8 @@ static int run_pass(struct gpt *gpt, const struct probe_settings *settings, cons
 
 /* ---- optimizer steps */
 
-static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
+static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct model_files *files,
+                        const struct batches *batches) {
     const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
     const int32_t *x = batches->x, *y = batches->y;
     json_t *losses = json_array(), *norms = json_array();
@@ -277,7 +289,7 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
         json_array_append_new(losses, json_file_real((double)loss));
         json_array_append_new(norms, json_file_real((double)norm));
     }
-    status = status || write_file(path_of("%s/%s", settings->out, WEIGHTS_FILE).text, gpt, NULL) ||
+    status = status || write_weights(settings->out, gpt, files) ||
              json_file_write(path_of("%s/losses.json", settings->out).text, json_incref(json),
                              JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
@@ -286,10 +298,10 @@ static int run_training(struct gpt *gpt, const struct probe_settings *settings, 
 
 int probe_run(struct compute *compute, const struct probe_settings *settings) {
     struct batches batches = {0};
-    struct model_config config;
     struct gpt gpt = {0};
     const bool makes_folder = settings->train && !files_exist(settings->out);
-    int status = config_file_read(settings->checkpoint, &config) ||
+    struct model_files files;
+    int status = model_files_open(settings->checkpoint, settings->adapter, settings->base, &files) ||
                  read_batches(settings->batch, settings->train, &batches) || check_output(settings);
     struct gpt_options options = {.batch = batches.shape.batch,
                                   .sequence = batches.shape.sequence,
@@ -300,13 +312,15 @@ int probe_run(struct compute *compute, const struct probe_settings *settings) {
         options.optimizer.freeze = NULL;
         options.optimizer.freeze_alpha_res = false;
     }
-    status = status || gpt_plan(compute, &config, &options, &gpt) || gpt_create(&gpt) ||
-             checkpoint_load_weights(settings->checkpoint, &gpt) ||
-             (settings->train ? run_training(&gpt, settings, &batches) : run_pass(&gpt, settings, &batches));
+    status =
+        status || gpt_plan(compute, &files.config, &options, &gpt) || gpt_create(&gpt) ||
+        model_files_load(&files, 0, &gpt) ||
+        (settings->train ? run_training(&gpt, settings, &files, &batches) : run_pass(&gpt, settings, &batches));
     if (status && makes_folder) {
         rmdir(settings->out); /* if it is empty */
     }
     gpt_release(&gpt);
+    model_files_close(&files);
     free(batches.x);
     free(batches.y);
     return status ? -1 : 0;
@@ -406,8 +420,8 @@ static int add_samples(struct measurement *measurement, struct gpt *gpt) {
 }
 
 /* NULL with an error. */
-static json_t *measure(struct compute *compute, const struct model_config *config,
-                       struct measurement *measurement) {
+static json_t *measure(struct compute *compute, const struct model_files *files, struct measurement *measurement) {
+    const struct model_config *config = &files->config;
     const struct probe_settings *settings = measurement->settings;
     const struct gpt_options options = {.batch = settings->batch_size,
                                         .sequence = config->block_size,
@@ -416,7 +430,7 @@ static json_t *measure(struct compute *compute, const struct model_config *confi
     json_t *json = NULL;
     h_measurement_begin(&measurement->h, config, true);
     if (gpt_plan(compute, config, &options, &gpt) == 0 && gpt_create(&gpt) == 0 &&
-        checkpoint_load_weights(settings->checkpoint, &gpt) == 0 && add_samples(measurement, &gpt) == 0) {
+        model_files_load(files, 0, &gpt) == 0 && add_samples(measurement, &gpt) == 0) {
         measurement->means = json_object();
         measurement->next = 0;
         each_value(&gpt, put_value, measurement);
@@ -432,19 +446,18 @@ static json_t *measure(struct compute *compute, const struct model_config *confi
 
 int probe_measure(struct compute *compute, const struct probe_settings *settings) {
     struct measurement measurement = {.settings = settings};
-    struct model_config config;
+    struct model_files files;
     struct output_file out = {0};
-    if (config_file_read(settings->checkpoint, &config) ||
-        token_file_open_split(settings->data_dir, settings->split, &measurement.file)) {
-        return -1;
-    }
-    int status = output_file_open(&out, settings->out);
+    int status = model_files_open(settings->checkpoint, settings->adapter, settings->base, &files) ||
+                 token_file_open_split(settings->data_dir, settings->split, &measurement.file) ||
+                 output_file_open(&out, settings->out);
     if (status == 0) {
-        json_t *json = frame_of(&config)->values ? measure(compute, &config, &measurement) : json_object();
+        json_t *json = frame_of(&files.config)->values ? measure(compute, &files, &measurement) : json_object();
         status = json ? json_file_print_line(json, out.stream, JSON_COMPACT | JSON_REAL_PRECISION(9))
                       : error_prefix("%s", settings->checkpoint);
         status = output_file_end(&out, status);
     }
     token_file_close(measurement.file);
-    return status;
+    model_files_close(&files);
+    return status ? -1 : 0;
 }

@@ -5,8 +5,9 @@
 #include "src/model/optimizer.h"
 
 struct probe_settings {
-    char *checkpoint; /* folder */
-    char *out;        /* file, or folder with train */
+    char *checkpoint;     /* folder */
+    char *adapter, *base; /* as in model_files_open; NULL: none */
+    char *out;            /* file, or folder with train */
 
     /* of one pass, and of training */
     char *batch; /* safetensors file with x and y, I32 [B, T], or [iterations, micro, B, T] with train */

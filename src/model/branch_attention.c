@@ -12,11 +12,17 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
     const size_t width = (size_t)config->n_embd;
     parameters_add_linear(builder, "attn.c_attn", width, (size_t)heads.qkv_row, matrices,
                           model_config_has_qkv_bias(config), LINEAR_INNER, &at->in);
+    if (model_config_modules(config).gpt2) {
+        parameters_add_adapters(builder, &at->in, 1, (enum lora_module[]){LORA_Q}, (uint64_t[]){q + 2 * k});
+    } else {
+        parameters_add_adapters(builder, &at->in, 3, (enum lora_module[]){LORA_Q, LORA_K, LORA_V}, matrices);
+    }
     if (config->qk_norm == QK_NORM_GAINED) {
         parameters_add_gain(builder, "attn.q_norm", (size_t)heads.size, &at->q_gain);
         parameters_add_gain(builder, "attn.k_norm", (size_t)heads.size, &at->k_gain);
     }
     parameters_add_linear(builder, "attn.c_proj", q, width, NULL, config->bias, LINEAR_OUTPUT, &at->out);
+    parameters_add_adapters(builder, &at->out, 1, (enum lora_module[]){LORA_O}, (uint64_t[]){width});
 }
 
 static struct head_shape heads_of(const struct gpt *gpt) {
@@ -84,9 +90,11 @@ static size_t list_inputs(const struct gpt *gpt, const struct sublayer *sublayer
     const struct head_shape heads = heads_of(gpt);
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t y_row = (size_t)heads.y_row, kv_row = (size_t)heads.kv_row;
-    inputs[0] = (struct linear_input){0, y_row, sublayer->mix.normed, scratch->d_normed};
-    inputs[1] = (struct linear_input){y_row, kv_row, sublayer->key_input, scratch->d_key_input};
-    inputs[2] = (struct linear_input){y_row + kv_row, kv_row, sublayer->value_input, scratch->d_value_input};
+    const struct dropout dropout = gpt_adapter_dropout(gpt, sublayer->index, "in");
+    inputs[0] = (struct linear_input){0, y_row, sublayer->mix.normed, scratch->d_normed, dropout};
+    inputs[1] = (struct linear_input){y_row, kv_row, sublayer->key_input, scratch->d_key_input, dropout};
+    inputs[2] =
+        (struct linear_input){y_row + kv_row, kv_row, sublayer->value_input, scratch->d_value_input, dropout};
     if (sublayer->key_input) {
         return 3;
     }
@@ -181,7 +189,8 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     const struct head_rows rows = rows_of(gpt, sublayer);
     const struct attention_values values = {rows.qkv, sublayer->out_proj_in, sublayer->lse};
     const size_t tokens = gpt_tokens(gpt);
-    const struct linear_input y = {0, sublayer->at->out.out, sublayer->out_proj_in, scratch->d_out_proj_in};
+    const struct linear_input y = {0, sublayer->at->out.out, sublayer->out_proj_in, scratch->d_out_proj_in,
+                                   gpt_adapter_dropout(gpt, sublayer->index, "out")};
     linear_backward(operations, &gpt->parameters, &sublayer->at->out, tokens, &y, 1, d_output, NULL);
     compute_set_module(gpt->compute, "attention");
     if (gpt->config.qk_norm != QK_NORM_NONE) { /* all layers share these rows */

@@ -16,7 +16,11 @@ static void add_parameters(struct parameter_builder *builder, struct sublayer_of
     if (gated) {
         parameters_join_linear(builder, "mlp.c_fc", &at->in);
     }
+    parameters_add_adapters(builder, &at->in, gated ? 2 : 1,
+                            (enum lora_module[]){gated ? LORA_GATE : LORA_UP, LORA_UP},
+                            (uint64_t[]){hidden, hidden});
     parameters_add_linear(builder, "mlp.c_proj", hidden, width, NULL, config->bias, LINEAR_OUTPUT, &at->out);
+    parameters_add_adapters(builder, &at->out, 1, (enum lora_module[]){LORA_DOWN}, (uint64_t[]){width});
 }
 
 /* in_proj_out -> out_proj_in */
@@ -32,7 +36,8 @@ static void activate(struct gpt *gpt, const struct sublayer *sublayer) {
 }
 
 static void forward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, NULL};
+    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, NULL,
+                                       gpt_adapter_dropout(gpt, sublayer->index, "in")};
     linear_forward(&gpt->operations, &gpt->parameters, &sublayer->at->in, gpt_tokens(gpt), &input, 1,
                    sublayer->in_proj_out, is_gated(gpt) ? NULL : sublayer->out_proj_in);
     if (is_gated(gpt)) {
@@ -50,10 +55,12 @@ static void backward(struct gpt *gpt, const struct sublayer *sublayer, const str
     if (!gpt->keeps_activation) {
         activate(gpt, sublayer);
     }
-    const struct linear_input output = {0, sublayer->at->out.out, sublayer->out_proj_in, d_out_proj_in};
+    const struct linear_input output = {0, sublayer->at->out.out, sublayer->out_proj_in, d_out_proj_in,
+                                        gpt_adapter_dropout(gpt, sublayer->index, "out")};
     linear_backward(operations, &gpt->parameters, &sublayer->at->out, tokens, &output, 1, d_output,
                     sublayer->in_proj_out);
-    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, gpt->scratch.d_normed};
+    const struct linear_input input = {0, sublayer->at->in.out, sublayer->mix.normed, gpt->scratch.d_normed,
+                                       gpt_adapter_dropout(gpt, sublayer->index, "in")};
     linear_backward(operations, &gpt->parameters, &sublayer->at->in, tokens, &input, 1, d_in_proj_out, NULL);
 }
 

@@ -106,9 +106,9 @@ int gpt_set_batch(struct gpt *gpt, struct token_shape shape, const int32_t *x, c
 
 /* ---- passes */
 
-struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place) {
+static struct dropout dropout_of(const struct gpt *gpt, double rate, int64_t sublayer, const char *place) {
     char name[64];
-    if (!gpt_drops(gpt)) {
+    if (!gpt->pass.dropout || rate <= 0.0) {
         return (struct dropout){0};
     }
     if (sublayer < 0) {
@@ -117,10 +117,20 @@ struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *
         snprintf(name, sizeof name, "%" PRId64 " %s", sublayer, place);
     }
     return (struct dropout){
-        .rate = (float)gpt->config.dropout,
+        .rate = (float)rate,
         .key = dropout_key(gpt->pass.seed, gpt->pass.iteration, name),
         .first_row = gpt->pass.first_row,
     };
+}
+
+struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place) {
+    return dropout_of(gpt, gpt->config.dropout, sublayer, place);
+}
+
+struct dropout gpt_adapter_dropout(const struct gpt *gpt, int64_t sublayer, const char *projection) {
+    char place[32];
+    snprintf(place, sizeof place, "adapter %s", projection);
+    return dropout_of(gpt, gpt->config.lora.dropout, sublayer, place);
 }
 
 /* Weights or gradients; `tables` are those of the embeddings. */
@@ -150,7 +160,8 @@ static void drop(struct gpt *gpt, const struct sublayer *sublayer, const struct 
 
 /* normed [N, C] -> output [N, C] of a branch */
 static void branch_forward(struct gpt *gpt, const struct sublayer *sublayer) {
-    const struct linear_input input = {0, sublayer->at->out.out, sublayer->out_proj_in, NULL};
+    const struct linear_input input = {0, sublayer->at->out.out, sublayer->out_proj_in, NULL,
+                                       gpt_adapter_dropout(gpt, sublayer->index, "out")};
     sublayer->branch->forward(gpt, sublayer);
     linear_forward(&gpt->operations, &gpt->parameters, &sublayer->at->out, gpt_tokens(gpt), &input, 1,
                    sublayer->mix.output, NULL);

@@ -207,10 +207,13 @@ static inline bool gpt_drops(const struct gpt *gpt) {
 /* Returns the dropout at a place of a sublayer (-1: of none), by its name; its rate is 0 if the pass has none. */
 struct dropout gpt_dropout(const struct gpt *gpt, int64_t sublayer, const char *place);
 
+/* The same of what adapters of a sublayer's projection read, "in" or "out". */
+struct dropout gpt_adapter_dropout(const struct gpt *gpt, int64_t sublayer, const char *projection);
+
 /* Returns the arena that has the weights of embeddings. */
 static inline const struct buffer *gpt_tables(const struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
-    return parameters->fp32_elements == parameters->elements ? parameters->weights : parameters->weights_lowp;
+    return parameters->fp32_elements == parameters->narrow_from ? parameters->weights : parameters->weights_lowp;
 }
 
 /* Returns the spans of a layer norm's parameters in the arena of weights, or of gradients. */

@@ -40,18 +40,37 @@ static bool is_training(const struct gpt *gpt) {
     return gpt->options.mode == GPT_TRAINING;
 }
 
+static void plan_narrow(struct gpt *gpt) {
+    struct parameters *parameters = &gpt->parameters;
+    const uint64_t blocks = (parameters->elements - parameters->narrow_from) / NARROW_BLOCK;
+    const size_t words = narrow_block_bytes(parameters->frozen_weights) / sizeof(int32_t);
+    size_t largest = 0;
+    for (int i = 0; i < BRANCHES; i++) {
+        const struct sublayer_offsets *at = &parameters->sublayers[i];
+        largest = size_larger(largest, size_larger(at->in.in * at->in.out, at->out.in * at->out.out));
+    }
+    if (blocks > 0) {
+        parameters->narrow.codes = plan_integers(gpt, "frozen weights", blocks * words);
+        parameters->narrow.scales = memory_plan_add(&gpt->plan, "frozen weights", blocks, ELEMENT_FP32);
+        parameters->expanded = memory_plan_add(&gpt->plan, "scratch", largest, gpt->options.type);
+    }
+}
+
 static void plan_parameters(struct gpt *gpt) {
     struct parameters *parameters = &gpt->parameters;
     struct memory_plan *plan = &gpt->plan;
-    const uint64_t elements = parameters->elements;
-    parameters->fp32_elements =
-        gpt->options.optimizer.master == ELEMENT_FP32 ? elements : parameters->lowp_only_from;
+    const uint64_t elements = parameters->narrow_from;
+    const bool frozen_lowp = parameters->frozen_weights != FROZEN_AS_OTHERS && gpt->options.type != ELEMENT_FP32;
+    parameters->fp32_elements = gpt->options.optimizer.master != ELEMENT_FP32 ? parameters->lowp_only_from
+                                : frozen_lowp                                 ? parameters->gradients_end
+                                                                              : elements;
     struct buffer *weights = memory_plan_add(plan, "weights", parameters->fp32_elements, ELEMENT_FP32);
     weights->shareable = gpt->options.shareable && gpt->options.state_share; /* else nobody else wants them */
     parameters->weights = weights;
     parameters->weights_lowp = gpt->options.type == ELEMENT_FP32
                                    ? parameters->weights
                                    : memory_plan_add(plan, "low-precision weights", elements, gpt->options.type);
+    plan_narrow(gpt);
     if (is_training(gpt)) {
         struct buffer *gradients = memory_plan_add(plan, "gradients", parameters->gradients_end, ELEMENT_FP32);
         gradients->shareable = gpt->options.shareable;
@@ -131,6 +150,25 @@ static void plan_sublayers(struct gpt *gpt) {
     gpt->frame->plan_sublayer(gpt, &gpt->sublayers[count]);
 }
 
+/* What linear.c needs for adapters, one for all layers. */
+static void plan_adapters(struct gpt *gpt) {
+    struct parameters *parameters = &gpt->parameters;
+    size_t rows = 0, inputs = 0;
+    for (int i = 0; i < BRANCHES; i++) {
+        const struct linear *layers[] = {&parameters->sublayers[i].in, &parameters->sublayers[i].out};
+        for (size_t k = 0; k < COUNT(layers); k++) {
+            rows = size_larger(rows, layers[k]->adapter_count * parameters->adapter_rank);
+            inputs = size_larger(inputs, layers[k]->adapter_count ? layers[k]->in : 0);
+        }
+    }
+    parameters->adapter_low = rows ? gpt_plan_activations(gpt, "scratch", (int64_t)rows) : NULL;
+    if (rows && is_training(gpt)) {
+        parameters->d_adapter_low = gpt_plan_activations(gpt, "scratch", (int64_t)rows);
+        parameters->adapter_input =
+            gpt->config.lora.dropout > 0.0 ? gpt_plan_activations(gpt, "scratch", (int64_t)inputs) : NULL;
+    }
+}
+
 static void plan_scratch(struct gpt *gpt) {
     const char *const group = "scratch";
     const int64_t width = gpt->config.n_embd;
@@ -150,6 +188,7 @@ static void plan_scratch(struct gpt *gpt) {
     if (gpt->config.embed_norm) {
         scratch->embedding_scales = gpt_plan_floats(gpt, group, 1);
     }
+    plan_adapters(gpt);
     if (gpt->frame->plan_scratch) {
         gpt->frame->plan_scratch(gpt);
     }
@@ -312,6 +351,16 @@ static int check_options(const struct gpt *gpt) {
         return error_set("master = bf16 needs dtype = bf16, not %s: give --dtype bf16, or --master fp32",
                          element_name(options->type));
     }
+    if (options->optimizer.frozen_weights == FROZEN_BF16 && options->type != ELEMENT_BF16) {
+        return error_set("frozen_weights = bf16 needs dtype = bf16, not %s: give --dtype bf16, or int8 or nf4",
+                         element_name(options->type));
+    }
+    if (options->mode == GPT_TRAINING && frozen_weights_are_narrow(options->optimizer.frozen_weights) &&
+        config->lora.rank == 0) {
+        return error_set(
+            "frozen_weights = int8 and nf4 are for adapters, whose checkpoints leave frozen weights out: "
+            "give lora_rank, or frozen_weights = bf16");
+    }
     if (options->optimizer.master == ELEMENT_BF16 && options->state_share) {
         return error_set("master = bf16 and shard_optimizer cannot be together: ranks send each other new weights "
                          "in fp32");
@@ -334,6 +383,8 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .embed_norm = config->embed_norm,
         .value_embeds = config->value_embeds,
         .head_bias = config->head_bias,
+        .adapters = config->lora.rank > 0,
+        .frozen_weights = gpt->options.optimizer.frozen_weights,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,
         .norm = config->norm,
@@ -379,8 +430,12 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     if (options->parameters) {
         gpt->parameters = *options->parameters;
-    } else if (frozen_create(config, is_training(gpt) ? options->optimizer.freeze : NULL, &gpt->parameters)) {
-        return -1;
+    } else {
+        const struct frozen_settings frozen = {options->optimizer.freeze, options->optimizer.lora_train,
+                                               options->optimizer.frozen_weights, !is_training(gpt)};
+        if (frozen_create(config, &frozen, &gpt->parameters)) {
+            return -1;
+        }
     }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;

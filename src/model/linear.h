@@ -19,18 +19,19 @@ void linear_matrix_backward(struct compute *compute, struct matrix a, struct mat
 struct linear_input {
     size_t first, count;
     const struct buffer *x, *d_x; /* [rows, in]; d_x is the backward pass's alone */
+    struct dropout dropout;       /* of what adapters read of x */
 };
 
-/* y [rows, out] from `count` inputs, which together make all outputs, and, unless `activated` is NULL, activated =
- * f(y), f being the activation: in the GEMM's epilogue where the backend has one, if there is one input. The
- * backward pass reads y. */
+/* y [rows, out] from `count` inputs, which together make all outputs, with the layer's adapters, and, unless
+ * `activated` is NULL, activated = f(y), f being the activation: in the GEMM's epilogue where the backend has one,
+ * if there is one input. The backward pass reads y. */
 void linear_forward(struct operations *operations, const struct parameters *parameters, const struct linear *layer,
                     size_t rows, const struct linear_input *inputs, size_t count, const struct buffer *y,
                     const struct buffer *activated);
 
-/* d_x [rows, in] = d_y [rows, out] W of each input, and the gradients of weight and bias in the arena. If an
- * activation made x of the one input, `activation_of` is what it read, else NULL. Its backward pass is the GEMM's
- * epilogue where the backend has one:
+/* d_x [rows, in] = d_y [rows, out] W of each input, and the gradients of weight, bias and adapters in the arena. If
+ * an activation made x of the one input, `activation_of` is what it read, else NULL. Its backward pass is the
+ * GEMM's epilogue where the backend has one:
  *   if x = f(activation_of) [rows, in], d_x becomes the gradient of activation_of;
  *   in a gated MLP x = f(g) u, and the rows of activation_of, g [in] | u [in], become their gradients in place;
  *   what d_x has then is not specified. */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/options/options.h"
+#include "src/model/lora.h"
 #include "src/operations/policy.h"
 #include "src/variants/residual.h"
 #include <jansson.h>
@@ -74,6 +75,7 @@ struct model_config {
     struct residual_settings settings; /* of all variants, those of other variants too */
     char tokenizer[16];                /* what its tokens mean: "byte", "gpt2", "" when not known */
     struct token_ids beginnings, ends; /* bos_token_id, eos_token_id: tokens that begin and end texts */
+    struct lora_settings lora;         /* adapters; config.json says nothing of them */
     int64_t hugging_face_rows;         /* tokens of its vocabulary if the folder is Hugging Face's; 0: it is ours */
 };
 
@@ -109,6 +111,11 @@ int model_config_check(struct model_config *config);
 /* Return the heads of attention, and whether c_attn has a bias, of a config that was checked or not. */
 struct head_shape model_config_heads(const struct model_config *config);
 bool model_config_has_qkv_bias(const struct model_config *config);
+
+/* The modules that adapters can be of. */
+static inline struct lora_modules model_config_modules(const struct model_config *config) {
+    return (struct lora_modules){.gpt2 = config->norm != NORM_RMS, .gated = mlp_is_gated(config->mlp)};
+}
 
 /* The settings of the residual connection around a sublayer, with what hc_dynamic and hc_until make of them. */
 struct residual_settings model_config_connection(const struct model_config *config, int64_t sublayer);

@@ -43,7 +43,10 @@ struct optimizer_settings {
     int64_t muon_steps;
     char *muon_coefficients;  /* "a, b, c"; NULL: the usual ones */
     double new_learning_rate; /* of what a residual connection adds to a plain model; negative: as of the others */
-    char *freeze; /* pattern of the parameters that stay as they are, see parameters.h; NULL or "": none */
+    /* Patterns of the parameters that stay as they are, and of those that are trained beside an adapter: see
+     * frozen_settings in parameters.h. */
+    char *freeze, *lora_train;
+    int frozen_weights; /* enum frozen_weights: how frozen matrices of branches are kept; without training, all */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0
      * (gpt_options), so they are not in the norm; they have no weight decay, and what a checkpoint has of their
      * states is dropped when it is loaded. */

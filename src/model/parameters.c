@@ -7,6 +7,8 @@
 #include "runtime/system/random.h"
 #include "src/model/branch.h"
 #include "src/model/frame.h"
+#include "src/model/narrow_weights.h"
+#include <inttypes.h>
 #include <math.h>
 #include <pcre2.h>
 #include <stdbool.h>
@@ -113,6 +115,32 @@ void parameters_join_linear(struct parameter_builder *builder, const char *name,
         bias->joined = true;
     }
     linear->out *= 2;
+}
+
+void parameters_add_adapters(struct parameter_builder *builder, struct linear *linear, size_t count,
+                             const enum lora_module *modules, const uint64_t *rows) {
+    const struct model_config *config = builder->config;
+    const uint64_t rank = (uint64_t)config->lora.rank;
+    enum lora_module covered[LINEAR_MOST_ADAPTERS];
+    size_t first = 0;
+    for (size_t i = 0; i < count; first += rows[i++]) {
+        if (rank > 0 && config->lora.targets >> modules[i] & 1) {
+            linear->adapters[linear->adapter_count] = (struct linear_adapter){.first = first, .count = rows[i]};
+            covered[linear->adapter_count++] = modules[i];
+        }
+    }
+    for (size_t i = 0; i < 2 * linear->adapter_count; i++) { /* A of all, then B: those of A lie without gaps */
+        const size_t adapter = i % linear->adapter_count;
+        const bool is_a = i < linear->adapter_count;
+        const uint64_t shape[] = {is_a ? rank : linear->adapters[adapter].count, is_a ? linear->in : rank};
+        uint64_t *at = !is_a ? &linear->adapters[adapter].b_at : adapter == 0 ? &linear->a_at : NULL;
+        struct parameter *added = add(builder, at, lora_module_name(model_config_modules(config), covered[adapter]),
+                                      is_a ? ".lora_A" : ".lora_B", 2, shape);
+        added->adapter = true;
+        added->decayed = true;
+        added->joined = is_a && adapter > 0;
+        added->spread = is_a ? 1.0 / sqrt((double)linear->in) : 0.0;
+    }
 }
 
 static void begin_sublayer(struct parameter_builder *builder, int64_t index, const char *name) {
@@ -235,11 +263,11 @@ static void fill_table(struct parameters *parameters, const struct model_config 
  * lack the last parts end before them. In all parts the parameters of a sublayer are adjacent, since a backward
  * pass completes their gradients together */
 
-enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_LOWP_ONLY, PART_WITHOUT_GRADIENT, ARENA_PARTS };
+enum arena_part { PART_UNDECAYED, PART_DECAYED, PART_LOWP_ONLY, PART_WITHOUT_GRADIENT, PART_NARROW, ARENA_PARTS };
 
 static enum arena_part part_of(const struct parameter *parameter) {
     if (parameter->without_gradient) {
-        return PART_WITHOUT_GRADIENT;
+        return parameter->narrow ? PART_NARROW : PART_WITHOUT_GRADIENT;
     }
     if (parameter->lowp_only) {
         return PART_LOWP_ONLY;
@@ -267,7 +295,9 @@ static uint64_t place_sublayer(struct parameters *parameters, int64_t sublayer, 
             *parameter->offset_copy = parameter->offset;
         }
         parameters->in_arena[(*placed)++] = i;
-        next = parameter->offset + parameter->elements;
+        next = parameter->offset + (parameter->narrow
+                                        ? NARROW_BLOCK * narrow_blocks(parameter->shape[0], parameter->shape[1])
+                                        : parameter->elements);
         after_small = small;
     }
     return align(next);
@@ -288,6 +318,7 @@ void parameters_lay_out(struct parameters *parameters) {
     parameters->decayed_from = firsts[PART_DECAYED];
     parameters->lowp_only_from = firsts[PART_LOWP_ONLY];
     parameters->gradients_end = firsts[PART_WITHOUT_GRADIENT];
+    parameters->narrow_from = firsts[PART_NARROW];
     parameters->elements = next;
     uint64_t outside = 0; /* elements before a parameter that are of no matrix */
     for (size_t i = 0; i < parameters->count; i++) {
@@ -308,7 +339,8 @@ bool parameters_train(const struct parameters *parameters, uint64_t offset) {
 }
 
 void parameters_create(const struct model_config *config, struct parameters *parameters) {
-    *parameters = (struct parameters){.accumulate = true};
+    *parameters = (struct parameters){.accumulate = true, .adapter_rank = (size_t)config->lora.rank};
+    parameters->adapter_scale = config->lora.rank > 0 ? (float)lora_scale(&config->lora) : 0.0f;
     parameters->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *parameters->sublayers);
     fill_table(parameters, config);
     parameters->head_is_embedding = config->tie_embeddings;
@@ -331,6 +363,10 @@ uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64
     return found->outside + (is_inside ? 0 : offset - found->first);
 }
 
+bool parameter_is_new(const struct parameter *parameter) {
+    return parameter->auxiliary || parameter->upcycled;
+}
+
 bool parameter_is_alpha_res(const struct parameter *parameter) {
     return strcmp(strrchr(parameter->name, '.'), ".alpha_res") == 0;
 }
@@ -349,25 +385,28 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 /* A name has less than 100 bytes, so that patterns which stay below the limit need at most milliseconds for one. */
 enum { MOST_PATTERN_BYTES = 1000, MATCH_LIMIT = 10000 };
 
-static int set_error(const char *pattern, const char *what, int code) {
+static int set_error(const char *option, const char *pattern, const char *what, int code) {
     char reason[256] = "";
     pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
-    return error_set("freeze = %s %s: %s", pattern, what, reason);
+    return error_set("%s = %s %s: %s", option, pattern, what, reason);
 }
 
-/* A layer is frozen if its weight is, with its bias and what is joined to them, which follow in the table. Its
- * weights have no gradient then. */
+/* Weights of a layer have no gradient if they all are frozen, those that are joined to the first as well. */
 static void mark_linear(struct parameters *parameters, struct linear *linear) {
     struct parameter *end = parameters->table + parameters->count, *first = parameters->table, *next;
     while (first->offset_copy != &linear->weight_at) {
         first++;
     }
-    linear->frozen = first->frozen;
-    for (next = first + 1; next < end && (next->offset_copy == &linear->bias_at || next->joined); next++) {
-        linear->frozen &= next->frozen;
+    linear->frozen = linear->bias_frozen = true;
+    for (next = first; next < end && (next == first || next->offset_copy == &linear->bias_at || next->joined);
+         next++) {
+        bool *frozen = next->lowp_only ? &linear->frozen : &linear->bias_frozen;
+        *frozen &= next->frozen;
     }
+    linear->narrow = linear->frozen && frozen_weights_are_narrow(parameters->frozen_weights);
     for (; first < next; first++) {
         first->without_gradient = linear->frozen && first->lowp_only;
+        first->narrow = first->without_gradient && linear->narrow;
     }
 }
 
@@ -378,17 +417,18 @@ static bool is_table(const struct parameters *parameters, const struct parameter
            parameter->offset_copy == &parameters->head || strstr(parameter->name, ".value_embed.");
 }
 
-/* Marks the parameters that the pattern matches. Returns how many; -1 with an error. */
-static int64_t mark_matches(struct parameters *parameters, const char *pattern) {
+/* Sets `frozen` of the parameters whose names the pattern, of an option, matches. Returns how many they are; -1
+ * with an error. */
+static int64_t mark_matches(struct parameters *parameters, const char *option, const char *pattern, bool frozen) {
     int error = 0;
-    int64_t frozen = 0;
+    int64_t matches = 0;
     PCRE2_SIZE at;
     if (strlen(pattern) > MOST_PATTERN_BYTES) {
-        return error_set("freeze: a pattern has at most %d bytes", MOST_PATTERN_BYTES);
+        return error_set("%s: a pattern has at most %d bytes", option, MOST_PATTERN_BYTES);
     }
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, 0, &error, &at, NULL);
     if (!code) {
-        return set_error(pattern, "is not a valid regular expression", error);
+        return set_error(option, pattern, "is not a valid regular expression", error);
     }
     pcre2_match_context *context = pcre2_match_context_create(NULL);
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -396,54 +436,83 @@ static int64_t mark_matches(struct parameters *parameters, const char *pattern) 
         memory_refused(0);
     }
     pcre2_set_match_limit(context, MATCH_LIMIT);
-    for (size_t i = 0; i < parameters->count && frozen >= 0; i++) {
+    for (size_t i = 0; i < parameters->count && matches >= 0; i++) {
         struct parameter *parameter = &parameters->table[i];
         const int result =
             pcre2_match(code, (PCRE2_SPTR)parameter->name, strlen(parameter->name), 0, 0, data, context);
         if (result < 0 && result != PCRE2_ERROR_NOMATCH) { /* the limit does not suffice */
-            set_error(pattern, "cannot be compared with names, a simpler expression is needed", result);
-            frozen = error_prefix("%s", parameter->name);
+            set_error(option, pattern, "cannot be compared with names, a simpler expression is needed", result);
+            matches = error_prefix("%s", parameter->name);
         } else if (result >= 0) {
-            parameter->frozen = true;
-            parameter->without_gradient = is_table(parameters, parameter);
-            frozen++;
+            parameter->frozen = frozen;
+            matches++;
         }
     }
     pcre2_match_data_free(data);
     pcre2_match_context_free(context);
     pcre2_code_free(code);
-    return frozen;
+    return matches;
 }
 
-int frozen_mark(struct parameters *parameters, const char *pattern) {
-    const int64_t top = parameters->table[parameters->count - 1].sublayer;
+/* The same, where a pattern that matches nothing, or all, is an error. */
+static int mark(struct parameters *parameters, const char *option, const char *pattern, bool frozen) {
     if (!pattern || !*pattern) {
         return 0;
     }
-    const int64_t frozen = mark_matches(parameters, pattern);
-    if (frozen < 0) {
+    const int64_t matches = mark_matches(parameters, option, pattern, frozen);
+    if (matches < 0) {
         return -1;
     }
-    if (frozen == 0 || frozen == (int64_t)parameters->count) {
-        return error_set("freeze = %s matches %s: %s", pattern, frozen ? "all parameters" : "no parameter",
-                         frozen ? "nothing would be trained"
-                                : "names are like transformer.wte.weight and transformer.h.0.attn.c_attn.weight");
+    if (matches == 0 || (frozen && matches == (int64_t)parameters->count)) {
+        return error_set("%s = %s matches %s: %s", option, pattern, matches ? "all parameters" : "no parameter",
+                         matches ? "nothing would be trained"
+                                 : "names are like transformer.wte.weight and transformer.h.0.attn.c_attn.weight");
+    }
+    return 0;
+}
+
+/* Places what has no gradient then. */
+static void place_frozen(struct parameters *parameters) {
+    const int64_t top = parameters->table[parameters->count - 1].sublayer;
+    for (size_t i = 0; i < parameters->count; i++) {
+        struct parameter *parameter = &parameters->table[i];
+        parameter->without_gradient = parameter->frozen && is_table(parameters, parameter);
     }
     for (int64_t i = 0; i < top; i++) {
         mark_linear(parameters, &parameters->sublayers[i].in);
         mark_linear(parameters, &parameters->sublayers[i].out);
     }
     parameters_lay_out(parameters);
-    return 0;
 }
 
-int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters) {
-    parameters_create(config, parameters);
-    const int status = frozen_mark(parameters, pattern);
-    if (status) {
-        parameters_release(parameters);
+int frozen_mark(struct parameters *parameters, const char *pattern) {
+    const int status = mark(parameters, "freeze", pattern, true);
+    if (status == 0 && pattern && *pattern) {
+        place_frozen(parameters);
     }
     return status;
+}
+
+int frozen_create(const struct model_config *config, const struct frozen_settings *settings,
+                  struct parameters *parameters) {
+    parameters_create(config, parameters);
+    parameters->frozen_weights = settings->frozen_weights;
+    if (settings->all && settings->frozen_weights == FROZEN_AS_OTHERS) {
+        return 0;
+    }
+    for (size_t i = 0; i < parameters->count; i++) {
+        struct parameter *parameter = &parameters->table[i];
+        parameter->frozen =
+            settings->all || (config->lora.rank > 0 && !parameter->adapter && !parameter_is_new(parameter));
+    }
+    int status = !settings->all && (mark(parameters, "lora_train", settings->trained, false) ||
+                                    mark(parameters, "freeze", settings->freeze, true));
+    if (status == 0) {
+        place_frozen(parameters);
+    } else {
+        parameters_release(parameters);
+    }
+    return status ? -1 : 0;
 }
 
 uint64_t frozen_elements(const struct parameters *parameters) {
@@ -496,6 +565,34 @@ int parameters_write(struct compute *compute, const struct parameters *parameter
                                                            values + in_fp32, count - in_fp32))
                ? -1
                : 0;
+}
+
+/* Packs rows of a narrow matrix and writes their blocks. */
+static int write_blocks(struct compute *compute, const struct parameters *parameters, uint64_t at, uint64_t rows,
+                        uint64_t columns, const float *values) {
+    const size_t bytes = narrow_block_bytes(parameters->frozen_weights);
+    const uint64_t first = (at - parameters->narrow_from) / NARROW_BLOCK, blocks = narrow_blocks(rows, columns);
+    unsigned char *codes = memory_allocate(blocks, bytes);
+    float *scales = memory_allocate(blocks, sizeof *scales);
+    narrow_pack(parameters->frozen_weights, rows, columns, values, codes, scales);
+    const int status =
+        buffer_write(compute, parameters->narrow.codes, first * bytes, codes, blocks * bytes) ||
+        buffer_write(compute, parameters->narrow.scales, first * sizeof *scales, scales, blocks * sizeof *scales);
+    free(codes);
+    free(scales);
+    return status ? -1 : 0;
+}
+
+int parameter_write(struct compute *compute, const struct parameters *parameters, const struct parameter *parameter,
+                    uint64_t first, uint64_t count, const float *values) {
+    const uint64_t columns = parameter->shape[1];
+    if (!parameter->narrow) {
+        return parameters_write(compute, parameters, parameter->offset + first, count, values);
+    }
+    const uint64_t before = NARROW_BLOCK * narrow_blocks(first / columns, columns);
+    return first % columns || count % columns
+               ? error_set("rows of %" PRIu64 " numbers are too long to be kept in blocks", columns)
+               : write_blocks(compute, parameters, parameter->offset + before, count / columns, columns, values);
 }
 
 void parameters_round(struct compute *compute, const struct parameters *parameters) {
@@ -552,7 +649,7 @@ int parameters_initialise(struct compute *compute, struct parameters *parameters
         float *values = memory_allocate(parameter->elements, sizeof *values);
         struct initialisation all = {parameter, config, seed, values};
         const bool failed = parallel_run(groups_for(parameter->elements, PIECE), initialise_piece, &all) ||
-                            parameters_write(compute, parameters, parameter->offset, parameter->elements, values);
+                            parameter_write(compute, parameters, parameter, 0, parameter->elements, values);
         free(values);
         if (failed) {
             return error_prefix("cannot initialise %s", parameter->name);

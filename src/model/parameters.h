@@ -6,6 +6,7 @@
 
 #include "runtime/device/compute.h"
 #include "src/model/model_config.h"
+#include "src/operations/operations.h"
 
 enum { PARAMETER_MOST_MATRICES = 3 };
 
@@ -17,10 +18,12 @@ struct parameter {
     uint64_t elements;
     uint64_t offset; /* in the arena, in elements; a multiple of 64, not if joined, nor of later small leaves */
     bool joined;     /* follows the parameter before it without a gap */
+    bool adapter;    /* A or B of an adapter */
     bool frozen;     /* training leaves it as it is: see frozen_mark */
     bool without_gradient; /* frozen, and backward passes compute no gradient of it: it has no states either */
     bool auxiliary;        /* of the residual connection: a plain model has none of this name */
     bool decayed;          /* takes weight decay */
+    bool narrow;           /* kept in blocks: see parameters.narrow */
     bool lowp_only;        /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
@@ -38,11 +41,20 @@ struct parameter {
 struct norm_offsets {
     uint64_t gain, bias;
 };
+enum { LINEAR_MOST_ADAPTERS = 3 };
+struct linear_adapter {
+    size_t first, count; /* the outputs that it covers, rows of the weight */
+    uint64_t b_at;       /* B [count, rank] */
+};
 struct linear {
     uint64_t weight_at, bias_at;
     size_t in, out;
     bool has_bias;
-    bool frozen; /* all of it: backward passes compute none of its gradients */
+    bool frozen, bias_frozen; /* backward passes compute no gradient of the weight, of the bias */
+    bool narrow;              /* the weight is kept in blocks: see parameters.narrow */
+    size_t adapter_count;
+    struct linear_adapter adapters[LINEAR_MOST_ADAPTERS]; /* in the order of their outputs */
+    uint64_t a_at;                                        /* A of all of them [adapter_count * rank, in] */
 };
 
 /* Offsets of a sublayer's parameters. */
@@ -69,14 +81,16 @@ struct arena_offset {
 struct parameters {
     struct parameter *table; /* in the order of checkpoint files */
     size_t count;
-    size_t *in_arena;                             /* [count] indices in the table, by offset */
-    struct arena_offset *offsets;                 /* [count] for each of in_arena */
-    uint64_t elements;                            /* of the arena, gaps included; a multiple of 64 */
-    uint64_t decayed_from;                        /* elements from this on take weight decay */
-    uint64_t lowp_only_from;                      /* elements from this on are of lowp_only parameters */
-    uint64_t gradients_end;                       /* gradients and states end here */
-    uint64_t total;                               /* parameters, without gaps */
-    uint64_t auxiliary;                           /* those of hyper-connections, scales of streams included */
+    size_t *in_arena;             /* [count] indices in the table, by offset */
+    struct arena_offset *offsets; /* [count] for each of in_arena */
+    uint64_t elements;            /* of the arena, gaps included; a multiple of 64 */
+    uint64_t decayed_from;        /* elements from this on take weight decay */
+    uint64_t lowp_only_from;      /* elements from this on are of lowp_only parameters */
+    uint64_t gradients_end;       /* gradients and states end here */
+    uint64_t narrow_from; /* weights end here; what is behind is kept in blocks of NARROW_BLOCK elements alone, of
+                           * which each row of a matrix has its own */
+    uint64_t total;       /* parameters, without gaps */
+    uint64_t auxiliary;   /* those of hyper-connections, scales of streams included */
     uint64_t token_embedding, position_embedding; /* offsets; the latter where positions are learned */
     uint64_t embed_gain;                          /* offset of the gain of ln_e [C], with embed_norm */
     uint64_t stream_scale;                        /* offset of the scales [S, C], with stream_expand = scaled */
@@ -91,7 +105,15 @@ struct parameters {
     const struct buffer *weights, *gradients, *states[2];
     bool accumulate;                   /* backward passes add to the gradients; else they replace them */
     const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
-    uint64_t fp32_elements; /* elements that have fp32 weights: all, or with --master bf16 lowp_only_from */
+    size_t adapter_rank;               /* 0: there are no adapters */
+    float adapter_scale;               /* s in lora.h */
+    /* Scratch of adapters [N, as many numbers as A of a layer has rows]: x A^T and its gradient; and [N, in] of
+     * their input with dropout. NULL where nothing needs it. */
+    const struct buffer *adapter_low, *d_adapter_low, *adapter_input;
+    int frozen_weights;            /* enum frozen_weights */
+    struct narrow_weights narrow;  /* of elements from narrow_from on */
+    const struct buffer *expanded; /* scratch: such a matrix as GEMMs read it */
+    uint64_t fp32_elements;        /* elements that have fp32 weights: all, or with --master bf16 lowp_only_from */
 };
 
 /* What rows are added to the table with: branches and frames add their own. */
@@ -126,6 +148,11 @@ void parameters_add_linear(struct parameter_builder *builder, const char *name, 
  * which become one linear layer with twice the outputs. Nothing may have been added in between. */
 void parameters_join_linear(struct parameter_builder *builder, const char *name, struct linear *linear);
 
+/* Adds adapters of the modules in a layer that lora.targets name, of those that follow one another in its outputs:
+ * rows[i] outputs of modules[i]. Of a new adapter A is uniform in +-1 / sqrt(in), and B zero. */
+void parameters_add_adapters(struct parameter_builder *builder, struct linear *linear, size_t count,
+                             const enum lora_module *modules, const uint64_t *rows);
+
 /* Adds gains [elements], which begin as 1: <name>.weight. */
 void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
                          uint64_t *offset_copy);
@@ -140,8 +167,13 @@ void parameters_lay_out(struct parameters *parameters);
 /* Whether the parameter at this offset has a gradient and states. */
 bool parameters_train(const struct parameters *parameters, uint64_t offset);
 
-/* Read or write weights [first, first + count) of the arena as floats, which are rounded to nearest where there is
- * no fp32. parameters_round must follow what was written. Wait. */
+/* Writes elements [first, first + count) of a parameter; of one that is narrow whole rows. parameters_round must
+ * follow. Waits. */
+int parameter_write(struct compute *compute, const struct parameters *parameters, const struct parameter *parameter,
+                    uint64_t first, uint64_t count, const float *values);
+
+/* Read or write weights [first, first + count) of the arena, before narrow_from, as floats, which are rounded to
+ * nearest where there is no fp32. parameters_round must follow what was written. Wait. */
 int parameters_read(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
                     float *values);
 int parameters_write(struct compute *compute, const struct parameters *parameters, uint64_t first, uint64_t count,
@@ -162,6 +194,9 @@ void parameter_first_values(const struct parameter *parameter, const struct mode
 /* Elements of the arena before this place, without those of matrices (parameter.matrices). */
 uint64_t parameters_outside_matrices(const struct parameters *parameters, uint64_t offset);
 
+/* Whether a plain model has no such parameter, or another one in its place: the residual connection brings it. */
+bool parameter_is_new(const struct parameter *parameter);
+
 /* Whether it is a leaf alpha_res of a hyper-connection. */
 bool parameter_is_alpha_res(const struct parameter *parameter);
 
@@ -178,8 +213,18 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
  * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
+/* What training leaves as it is. */
+struct frozen_settings {
+    const char *freeze;  /* the pattern; NULL or "": none */
+    const char *trained; /* with adapters, which leave all else but what the residual connection brings: pattern of
+                          * what is trained as well; NULL or "": none */
+    int frozen_weights;  /* enum frozen_weights */
+    bool all;            /* there is no training */
+};
+
 /* Builds a model's table and marks these; after an error there is no table. The config has been checked. */
-int frozen_create(const struct model_config *config, const char *pattern, struct parameters *parameters);
+int frozen_create(const struct model_config *config, const struct frozen_settings *settings,
+                  struct parameters *parameters);
 
 /* How many elements the frozen parameters have. */
 uint64_t frozen_elements(const struct parameters *parameters);

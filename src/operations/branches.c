@@ -118,6 +118,26 @@ void few_rows_multiply(struct operations *operations, size_t rows, size_t out, s
                ARG_SPAN_OUT(y, rows * out), ARG_I32(y_row));
 }
 
+void scale_elements(struct operations *operations, size_t count, float factor, const struct buffer *x) {
+    RUN_GROUPS(scale_elements, count, ELEMENT_GROUP, ARG_U64(count), ARG_F32(factor), ARG_IN_OUT(x, count));
+}
+
+void adapter_add(struct operations *operations, size_t rows, size_t out, size_t rank,
+                 const struct adapter_rows *arrays) {
+    RUN_GROUPS(adapter_add, rows * out, ELEMENT_GROUP, ARG_SPAN_IN(arrays->low, rows * rank),
+               ARG_I32(arrays->low_row), ARG_U32(rows), ARG_I32(out), ARG_I32(rank),
+               ARG_SPAN_IN(arrays->b, out * rank), ARG_SPAN_IN_OUT(arrays->y, rows * out), ARG_I32(arrays->y_row));
+}
+
+void narrow_expand(struct operations *operations, struct narrow_weights narrow, size_t first, size_t rows,
+                   size_t columns, const struct buffer *weights) {
+    const size_t blocks = rows * groups_for(columns, NARROW_BLOCK), count = rows * columns;
+    const size_t words = narrow_block_bytes(operations->shape.frozen_weights) / sizeof(cl_uint);
+    RUN_ELEMENTS(narrow_expand, count, operations->policy.linear_vector, ARG_IN(narrow.codes, blocks * words),
+                 ARG_IN(narrow.scales, blocks), ARG_U64(first), ARG_U32(count), ARG_U32(columns),
+                 ARG_OUT(weights, count));
+}
+
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,
                         const struct buffer *y) {
     RUN_ELEMENTS(activation_forward, count, operations->policy.linear_vector, ARG_IN(x, count), ARG_U64(count),

@@ -119,6 +119,14 @@ static bool changes_heads(const struct operations *operations) {
     return head_rows_change(&operations->shape);
 }
 
+static bool has_adapters(const struct operations *operations) {
+    return operations->shape.adapters;
+}
+
+static bool has_narrow_weights(const struct operations *operations) {
+    return frozen_weights_are_narrow(operations->shape.frozen_weights);
+}
+
 static bool has_value_embeds(const struct operations *operations) {
     return operations->shape.value_embeds;
 }
@@ -136,8 +144,8 @@ enum constant {
     ACT,
     ACROSS_KEY,
     ACROSS_QUERY,
-    ACT_MASTER,
     ACT_MUON,
+    ACT_TABLES,
     BIAS,
     BLOCK_COLUMNS,
     BLOCK_ROWS,
@@ -171,6 +179,7 @@ enum constant {
     MAP_LOCAL,
     MASTER,
     MOMENTS,
+    NARROW,
     NORMED,
     NORM_SUM,
     PLAIN,
@@ -185,6 +194,7 @@ enum constant {
     RMS_GROUPS,
     SCALED,
     STREAMS,
+    TABLES,
     VEC,
     VEC_ANY,
     VEC_ARENA,
@@ -221,11 +231,11 @@ static const struct program {
     } kernels[11];
 } programs[] = {
     {.file = "embedding.cl",
-     .constants = {VEC, COPIES, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, MASTER, ACT},
+     .constants = {VEC, COPIES, CHANNELS, SCALED, POSITIONS, EMBED_NORM, EMBED_EPSILON, TABLES, ACT},
      .kernels = {KERNEL(embedding_forward), KERNEL(embedding_backward_sum), KERNEL(embedding_backward_tokens),
                  KERNEL(embedding_backward_positions), KERNEL(stream_scale_backward)}},
     {.file = "embedding_norm.cl",
-     .constants = {VEC, CHANNELS, POSITIONS, MASTER, ACT_MASTER},
+     .constants = {VEC, CHANNELS, POSITIONS, TABLES, ACT_TABLES},
      .needed = has_embed_norm,
      .kernels = {KERNEL(embedding_norm_backward)}},
     {.file = "stream_mix.cl",
@@ -322,6 +332,15 @@ static const struct program {
     {.file = "elementwise.cl",
      .constants = {VEC_LINEAR, ACT},
      .kernels = {KERNEL(activation_forward), KERNEL(activation_backward), KERNEL(bias_add), KERNEL(dropout_apply)}},
+    {.file = "adapter.cl",
+     .constants = {ACT},
+     .options = " -DVEC=1",
+     .needed = has_adapters,
+     .kernels = {KERNEL(scale_elements), KERNEL(adapter_add)}},
+    {.file = "narrow_weights.cl",
+     .constants = {VEC_LINEAR, NARROW, ACT},
+     .needed = has_narrow_weights,
+     .kernels = {KERNEL(narrow_expand)}},
     {.file = "gated.cl",
      .constants = {VEC_LINEAR, ACT},
      .needed = has_gated_mlp,
@@ -333,7 +352,7 @@ static const struct program {
      .needed = changes_heads,
      .kernels = {KERNEL(head_rows_forward), KERNEL(head_rows_backward), KERNEL(head_gains_backward)}},
     {.file = "value_embeds.cl",
-     .constants = {VEC_HEAD, HEADS, KV_HEADS, HEAD_SIZE, CHANNELS, INPUTS, MASTER, ACT},
+     .constants = {VEC_HEAD, HEADS, KV_HEADS, HEAD_SIZE, CHANNELS, INPUTS, TABLES, ACT},
      .needed = has_value_embeds,
      .kernels = {KERNEL(value_embed_forward), KERNEL(value_embed_backward), KERNEL(value_embed_backward_table)}},
     {.file = "attention_step.cl",
@@ -423,8 +442,8 @@ static char *print_constants(const struct operations *operations, const struct p
         [ACT] = {"ACT", shape->type},
         [ACROSS_KEY] = {"ACROSS", tiles[1].across},
         [ACROSS_QUERY] = {"ACROSS", tiles[0].across},
-        [ACT_MASTER] = {"ACT", shape->master},
         [ACT_MUON] = {"ACT", shape->muon_type},
+        [ACT_TABLES] = {"ACT", tables_type(shape)},
         [BIAS] = {"BIAS", has_norm_bias(operations)},
         [BLOCK_COLUMNS] = {"BLOCK_COLUMNS", FEW_ROWS_BLOCK},
         [BLOCK_ROWS] = {"BLOCK_ROWS", FEW_ROWS_BLOCK},
@@ -458,6 +477,7 @@ static char *print_constants(const struct operations *operations, const struct p
         [MAP_LOCAL] = {"MAP_LOCAL", (int64_t)(policy->frame_local_bytes / sizeof(float))},
         [MASTER] = {"MASTER", shape->master},
         [MOMENTS] = {"MOMENTS", shape->moments},
+        [NARROW] = {"NARROW", shape->frozen_weights - FROZEN_BF16},
         [NORMED] = {"NORMED", shape->qk_norm != QK_NORM_NONE},
         [NORM_SUM] = {"NORM_SUM", shape->norm_sum},
         [PLAIN] = {"PLAIN", !residual_has_matrices(shape->residual)},
@@ -472,6 +492,7 @@ static char *print_constants(const struct operations *operations, const struct p
         [RMS_GROUPS] = {"RMS_GROUPS", (int64_t)operations->norm_groups},
         [SCALED] = {"SCALED", shape->scaled},
         [STREAMS] = {"STREAMS", shape->streams},
+        [TABLES] = {"MASTER", tables_type(shape)},
         [VEC] = {"VEC", policy->vector},
         [VEC_ANY] = {"VEC", policy->any_vector},
         [VEC_ARENA] = {"VEC", policy->arena_vector},

@@ -24,6 +24,7 @@ struct operation_kernels {
     struct kernel head_rows_forward, head_rows_backward, head_gains_backward;
     struct kernel one_row_multiply, few_rows_multiply;
     struct kernel activation_forward, activation_backward, bias_add, dropout_apply;
+    struct kernel scale_elements, adapter_add, narrow_expand;
     struct kernel gated_forward, gated_backward;
     struct kernel collapse_forward, collapse_backward;
     struct kernel gates_pack, gates_unpack, gates_begin, gates_leave, gates_leave_backward, gates_streams_backward;

@@ -528,6 +528,24 @@ enum { FEW_ROWS = 16 };
 void few_rows_multiply(struct operations *operations, size_t rows, size_t out, size_t in, struct span x,
                        struct span w, struct span y, size_t y_row);
 
+/* Of adapters: x [count] *= factor; and y [rows, out] += low [rows, rank] b^T, b [out, rank], of few rows, the bits
+ * of each the same whatever their number. All are of the activations' type. */
+void scale_elements(struct operations *operations, size_t count, float factor, const struct buffer *x);
+struct adapter_rows {
+    struct span low, b, y;
+    size_t low_row, y_row; /* elements from row to row */
+};
+void adapter_add(struct operations *operations, size_t rows, size_t out, size_t rank,
+                 const struct adapter_rows *arrays);
+
+/* Weights kept in blocks (enum frozen_weights), and how they become weights [rows, columns] of the activations'
+ * type, from the start of a buffer; their first block is `first`, and each row begins with a block. */
+struct narrow_weights {
+    const struct buffer *codes, *scales;
+};
+void narrow_expand(struct operations *operations, struct narrow_weights narrow, size_t first, size_t rows,
+                   size_t columns, const struct buffer *weights);
+
 /* y = f(x), and d becomes d * f'(x), for count elements (a multiple of C or M). f is the activation of the model's
  * MLPs (shape.mlp or, for MLP_GELU, shape.activation), which is in cl/activation_<name>.cl. */
 void activation_forward(struct operations *operations, size_t count, const struct buffer *x,

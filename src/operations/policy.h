@@ -27,6 +27,21 @@ double norm_epsilon(int norm);           /* the usual one */
 bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
 bool mlp_is_gated(int mlp);              /* it has two input projections */
 
+/* How frozen matrices of branches are kept, --frozen-weights: as other weights; without a copy in fp32; or in
+ * blocks of NARROW_BLOCK along a row, with one scale in fp32 each: of 8 bits, value = scale * code; or of 4 bits,
+ * value = scale * one of 16 numbers. */
+#define FROZEN_WEIGHTS_WORDS "as_others|bf16|int8|nf4"
+enum frozen_weights { FROZEN_AS_OTHERS, FROZEN_BF16, FROZEN_INT8, FROZEN_NF4 };
+enum { NARROW_BLOCK = 64 };
+
+/* Whether matrices kept so are expanded before a GEMM reads them; and the bytes of a block's codes. */
+static inline bool frozen_weights_are_narrow(int kept) {
+    return kept >= FROZEN_INT8;
+}
+static inline size_t narrow_block_bytes(int kept) {
+    return kept == FROZEN_INT8 ? NARROW_BLOCK : NARROW_BLOCK / 2;
+}
+
 struct operation_shape {
     int64_t streams, channels, heads, vocabulary;
     int64_t kv_heads, head_size; /* 0: as many as heads, and channels / heads; see head_shape */
@@ -36,6 +51,8 @@ struct operation_shape {
     bool embed_norm;                     /* an RMSNorm of the embedding */
     bool value_embeds;                   /* layers add embeddings of tokens to values of attention */
     bool head_bias;                      /* logits have a bias */
+    int frozen_weights;                  /* enum frozen_weights */
+    bool adapters;                       /* layers of branches have adapters */
     int qk_norm;                         /* enum qk_norm: an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights of their own */
     bool fixed_top;                      /* these do not depend on the streams */
@@ -60,6 +77,11 @@ struct operation_shape {
     const struct residual_variant *residual;
     struct residual_settings settings;
 };
+
+/* The type in which tables of embeddings are read: without a copy in fp32 that of activations. */
+static inline enum element_type tables_type(const struct operation_shape *shape) {
+    return shape->master != ELEMENT_FP32 || shape->frozen_weights != FROZEN_AS_OTHERS ? shape->type : ELEMENT_FP32;
+}
 
 /* The heads of attention: H query heads, of which H / K neighbours share one of K key and value heads, of D
  * channels each. Rows are elements of a token: in y H D, in keys and in values K D, in qkv (H + 2 K) D. */

@@ -43,6 +43,7 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to score"),
         TEXT("checkpoint", &settings.checkpoint, NULL, "checkpoint folder"),
+        ADAPTER_OPTIONS(&settings.adapter, &settings.base),
         INT("batch_size", &settings.batch_size, "8", 1, 1 << 20,
             "windows of block_size tokens that a rank computes at a time (more, if they are shorter); with "
             "--eval-iters, the sequences of a batch"),
@@ -80,6 +81,7 @@ int main(int argc, char **argv) {
         DEVICE_OPTIONS(&settings.device),
         TYPE_OPTION(&settings.dtype, "auto"),
         MASTER_OPTION(&settings.master),
+        FROZEN_WEIGHTS_OPTION(&settings.frozen_weights),
     };
     if (program_begin(&program, specs, COUNT(specs), argc, argv)) {
         settings.documents.names = program.arguments;

@@ -4,6 +4,7 @@
 #include "runtime/system/interrupt.h"
 #include "src/checkpoint/export.h"
 #include "src/programs/program.h"
+#include "src/settings/settings.h"
 #include <stdio.h>
 
 static struct program program = {
@@ -36,6 +37,8 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         TEXT("checkpoint", &settings.checkpoint, NULL,
              "folder of a checkpoint, or of a model that transformers saved"),
+        ADAPTER_OPTIONS(&settings.adapter, &settings.base),
+        BOOL("merge", &settings.merge, "false", "add an adapter to the weights, W + s B A, and write that model"),
         TEXT("out", &settings.out, NULL, "folder to write; replaces an earlier export, but nothing else"),
         CHOICE("format", &settings.format, "hf", "hf|torch",
                "hf: for transformers, rc models only; torch: with model.py, all variants"),

@@ -31,10 +31,10 @@ struct settings {
     const struct option_spec *pass, *measuring, *training, *end; /* where the options of each mode begin */
 };
 
-/* An error for an option that was given, of those of one mode. --master changes a pass, too. */
+/* An error for an option that was given, of those of one mode. Two change a pass, too. */
 static int refuse(const struct option_spec *first, const struct option_spec *end, const char *mode) {
     for (; first < end; first++) {
-        if (first->given && strcmp(first->name, "master") != 0) {
+        if (first->given && strcmp(first->name, "master") != 0 && strcmp(first->name, "frozen_weights") != 0) {
             return error_set("--%s is for %s: leave it out", first->name, mode);
         }
     }
@@ -92,6 +92,7 @@ int main(int argc, char **argv) {
     const struct option_spec first[] = {
         HEADING("What to run"),
         TEXT("checkpoint", &probe->checkpoint, NULL, "checkpoint folder"),
+        ADAPTER_OPTIONS(&probe->adapter, &probe->base),
         TEXT("batch", &probe->batch, NULL,
              "safetensors file with x and y, I32 [B, T] (with --train [iterations, micro, B, T])"),
         TEXT("out", &probe->out, NULL, "file to write (with --train a folder)"),

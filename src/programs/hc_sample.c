@@ -34,12 +34,14 @@ enum { LARGEST_PROMPT = 1 << 26 };
 struct session {
     /* set by options */
     struct device_settings device;
+    struct model_files files;
     struct sample_settings sample;
     struct tokenizer_settings tokenizer_settings;
-    char *checkpoint, *prompt, *prompt_file;
+    char *checkpoint, *adapter, *base, *prompt, *prompt_file;
     struct option_texts stops;
-    int dtype;  /* enum element_type, or TYPE_AUTO */
-    int master; /* enum element_type: see gpt_options */
+    int dtype;          /* enum element_type, or TYPE_AUTO */
+    int master;         /* enum element_type: see gpt_options */
+    int frozen_weights; /* enum frozen_weights */
     int64_t seed, batch_size;
     bool compile_only;
     const struct option_spec *specs; /* the table that filled this */
@@ -119,11 +121,12 @@ static int open_model(struct session *session) {
                                         .sequence = needed < block_size ? needed : block_size,
                                         .mode = GPT_GENERATION,
                                         .type = choice.type,
-                                        .optimizer = {.master = session->master}};
+                                        .optimizer = {.master = session->master,
+                                                      .frozen_weights = session->frozen_weights}};
     if (gpt_plan(session->compute, &session->config, &options, &session->gpt) || gpt_create(&session->gpt)) {
         return -1;
     }
-    return session->compile_only ? 0 : checkpoint_load_weights(session->checkpoint, &session->gpt);
+    return session->compile_only ? 0 : model_files_load(&session->files, 0, &session->gpt);
 }
 
 /* For --compile-only: every kernel of a prompt and of a token after it, in a small model whose weights are zero. */
@@ -177,8 +180,9 @@ static int run(struct session *session) {
                                       : "--checkpoint is needed; see hc_sample --help");
         return PROGRAM_WRONG;
     }
-    int status = config_file_read(session->checkpoint, &session->config) ||
-                 config_file_read_tokens(session->checkpoint, &session->config);
+    int status = model_files_open(session->checkpoint, session->adapter, session->base, &session->files);
+    session->config = session->files.config;
+    status = status || config_file_read_tokens(session->files.base, &session->config);
     if (status == 0 && tokenizer_open_for(&session->config, session->checkpoint, &session->tokenizer_settings,
                                           &session->tokenizer)) {
         status = error_prefix("%s", session->checkpoint);
@@ -189,6 +193,7 @@ static int run(struct session *session) {
     background_compile_end(&session->background, session->compute, status == 0 && !interrupt_requested());
     gpt_release(&session->gpt);
     compute_close(session->compute);
+    model_files_close(&session->files);
     tokenizer_close(session->tokenizer);
     text_free(&session->text);
     free(session->tokens);
@@ -203,6 +208,7 @@ int main(int argc, char **argv) {
     struct option_spec specs[] = {
         HEADING("What to write"),
         TEXT("checkpoint", &session.checkpoint, NULL, "checkpoint folder"),
+        ADAPTER_OPTIONS(&session.adapter, &session.base),
         PROCESS_TEXT("prompt", &session.prompt, NULL, "text to continue; without it a new text begins",
                      .may_be_empty = true),
         PROCESS_TEXT(
@@ -237,6 +243,7 @@ int main(int argc, char **argv) {
         DEVICE_OPTIONS(&session.device),
         TYPE_OPTION(&session.dtype, "auto"),
         MASTER_OPTION(&session.master),
+        FROZEN_WEIGHTS_OPTION(&session.frozen_weights),
         COMPILE_ONLY_OPTION(&session.compile_only),
     };
     session.specs = specs;

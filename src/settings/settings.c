@@ -31,6 +31,7 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         TEXT("freeze", &settings->freeze, "",
              "parameters whose names this regular expression (PCRE2) matches somewhere, such as 'wte|ln_', "
              "keep their values: they are not in the gradient norm, and have no weight decay"),
+        FROZEN_WEIGHTS_OPTION(&settings->frozen_weights),
         CHOICE("moments", &settings->moments, "fp32", KEPT_TYPE_WORDS,
                "type in which the optimizer's states, moments or momentum, are kept. bf16: half the bytes, rounded "
                "up or down "

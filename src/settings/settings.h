@@ -90,6 +90,20 @@ int schedule_check(const struct optimizer_settings *optimizer);
            "and master weights unless --master says otherwise. auto: bf16 where a GPU's matrix cores pass a "      \
            "test, or a CPU has bf16 instructions and the model at least 256 channels; else fp32")
 
+/* kept: an int *, for an enum frozen_weights */
+#define FROZEN_WEIGHTS_OPTION(kept)                                                                                \
+    CHOICE("frozen_weights", kept, "as_others", FROZEN_WEIGHTS_WORDS,                                              \
+           "how matrices of layers that are not trained are kept. bf16, with --dtype bf16: 2 bytes a weight, "     \
+           "without a copy in fp32; int8: 1.06 bytes; nf4: 0.56 bytes (QLoRA). What is narrower than the type of " \
+           "activations is expanded to it, one layer at a time, before each GEMM")
+
+/* adapter, base: char ** */
+#define ADAPTER_OPTIONS(adapter, base)                                                                             \
+    TEXT("adapter", adapter, NULL,                                                                                 \
+         "folder of an adapter (LoRA) of the model in --checkpoint, as PEFT saves it, or of a run with one"),      \
+        TEXT("base", base, NULL,                                                                                   \
+             "the folder of the base model, where --checkpoint is of a run with an adapter and that has moved")
+
 /* master: an int *, for an enum element_type; of programs that do not train */
 #define MASTER_OPTION(master)                                                                                      \
     CHOICE("master", master, "fp32", KEPT_TYPE_WORDS,                                                              \

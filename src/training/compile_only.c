@@ -15,14 +15,17 @@ static enum program_status choose_model(struct train_settings *settings) {
     struct model_config *model = &settings->model;
     struct initial_model initial = {0};
     const int status = initial_model_read(&initial, settings);
-    free(initial.folder);
+    model_files_close(&initial.files);
     if (status ||
         (model->vocab_size == 0 && training_data_read_vocabulary(settings->data_dir, true, &model->vocab_size))) {
         return PROGRAM_FAILED;
     }
     compile_only_reduce(model);
-    if (settings->optimizer.freeze) {
-        *settings->optimizer.freeze = '\0'; /* it may name layers that are left out now */
+    char *const patterns[] = {settings->optimizer.freeze, settings->optimizer.lora_train};
+    for (size_t i = 0; i < COUNT(patterns); i++) { /* they may name layers that are left out now */
+        if (patterns[i]) {
+            *patterns[i] = '\0';
+        }
     }
     const int64_t rows = (int64_t)groups_for(ROWS, (size_t)model->block_size);
     settings->batch_size = rows < settings->batch_size ? rows : settings->batch_size;

@@ -321,7 +321,9 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     const struct parameters *parameters = settings->parameters ? settings->parameters : &parallel->parameters;
-    if (!settings->parameters && frozen_create(config, settings->optimizer.freeze, &parallel->parameters)) {
+    const struct frozen_settings frozen = {settings->optimizer.freeze, settings->optimizer.lora_train,
+                                           settings->optimizer.frozen_weights, false};
+    if (!settings->parameters && frozen_create(config, &frozen, &parallel->parameters)) {
         return -1;
     }
     /* Rows of the token embedding's gradient are kept apart from the head's part of it, where both exist. The last
@@ -523,6 +525,21 @@ int data_parallel_exchange(struct data_parallel *parallel, struct collective_tim
 
 /* ---- weights */
 
+/* Rank 0's bytes go to all ranks. NULL: none. */
+static int share_buffer(struct compute *compute, const struct ranks *ranks, const struct buffer *buffer) {
+    const size_t bytes = buffer ? buffer->bytes : 0;
+    char *piece = memory_allocate(PIECE, 1);
+    int status = 0;
+    for (size_t done = 0, count; status == 0 && done < bytes; done += count) {
+        count = size_smaller(bytes - done, PIECE);
+        status = (ranks->index == 0 && buffer_read(compute, buffer, done, piece, count)) ||
+                 ranks_broadcast(ranks, piece, count) ||
+                 (ranks->index != 0 && buffer_write(compute, buffer, done, piece, count));
+    }
+    free(piece);
+    return status;
+}
+
 int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     if (ranks->count == 1) {
         return 0;
@@ -530,15 +547,18 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
     const struct parameters *parameters = &gpt->parameters;
     float *piece = memory_allocate(PIECE, sizeof *piece);
     int status = 0;
-    for (uint64_t done = 0, count; status == 0 && done < parameters->elements; done += count) {
-        count = size_smaller(parameters->elements - done, PIECE);
+    for (uint64_t done = 0, count; status == 0 && done < parameters->narrow_from; done += count) {
+        count = size_smaller(parameters->narrow_from - done, PIECE);
         status = (ranks->index == 0 && parameters_read(gpt->compute, parameters, done, count, piece)) ||
                  ranks_broadcast(ranks, piece, count * sizeof *piece) ||
                  (ranks->index != 0 && parameters_write(gpt->compute, parameters, done, count, piece));
     }
     free(piece);
     parameters_round(gpt->compute, parameters);
-    return status ? -1 : 0;
+    return status || share_buffer(gpt->compute, ranks, parameters->narrow.codes) ||
+                   share_buffer(gpt->compute, ranks, parameters->narrow.scales)
+               ? -1
+               : 0;
 }
 
 int data_parallel_check_weights(const struct data_parallel *parallel) {
@@ -550,8 +570,8 @@ int data_parallel_check_weights(const struct data_parallel *parallel) {
     float *piece = memory_allocate(PIECE, sizeof *piece);
     uLong own = 0; /* a CRC: a slip of a bit is what is looked for, not an enemy */
     int status = 0;
-    for (uint64_t done = 0, count; status == 0 && done < gpt->parameters.elements; done += count) {
-        count = size_smaller(gpt->parameters.elements - done, PIECE);
+    for (uint64_t done = 0, count; status == 0 && done < gpt->parameters.narrow_from; done += count) {
+        count = size_smaller(gpt->parameters.narrow_from - done, PIECE);
         status = parameters_read(gpt->compute, &gpt->parameters, done, count, piece);
         own = status ? 0 : crc32_z(own, (const Bytef *)piece, count * sizeof *piece);
     }

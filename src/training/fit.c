@@ -133,7 +133,8 @@ int fit_choose(const struct fit *fit, struct train_settings *settings, struct ra
     }
     if (!found) {
         return error_set("nothing fits into %s: the smallest plan needs %s, with %s; choose a smaller block_size, "
-                         "n_streams or model, or a GPU with more memory, or with larger buffers",
+                         "n_streams or model, with adapters a narrower frozen_weights, or a GPU with more memory, "
+                         "or with larger buffers",
                          size, memory_text(search.least, needed), options_of(&search.smallest, text));
     }
     *settings = search.found;

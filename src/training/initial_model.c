@@ -1,6 +1,7 @@
 #include "runtime/files/checksum.h"
 #include "runtime/system/error.h"
 #include "runtime/system/memory.h"
+#include "src/checkpoint/adapter.h"
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/training/trainer.h"
@@ -30,34 +31,116 @@ static int find_folder(const struct train_settings *settings, char **folder) {
     return 0;
 }
 
-int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
-    struct model_config saved;
-    const struct residual_setting *setting;
-    if (find_folder(settings, &initial->folder)) {
+/* ---- its adapter */
+
+/* The options of adapters that make no sense without one, and of those that are of the adapter itself. */
+static const char *const adapter_options[] = {"lora_alpha", "lora_targets", "lora_rslora", "lora_dropout",
+                                              "lora_train"};
+enum { FIXED_OPTIONS = 3 };
+
+static int refuse_options(const struct train_settings *settings) {
+    for (size_t i = 0; i < settings->spec_count; i++) {
+        const struct option_spec *spec = &settings->specs[i];
+        for (size_t k = 0; k < COUNT(adapter_options); k++) {
+            if (spec->name && strcmp(spec->name, adapter_options[k]) == 0 && spec->given &&
+                !options_is_default(spec)) {
+                return error_set("%s is of adapters, and lora_rank = 0 means none: give lora_rank, such as 16",
+                                 spec->name);
+            }
+        }
+    }
+    return 0;
+}
+
+/* Whether the adapter that is there is the one that the given options describe. */
+static int compare_adapter(const struct train_settings *settings, const struct model_config *saved) {
+    const struct lora_settings *own = &saved->lora, *given = &settings->model.lora;
+    unsigned targets = own->targets;
+    if (train_settings_given(settings, "lora_targets") &&
+        lora_read_targets(model_config_modules(saved), settings->lora_targets, &targets)) {
         return -1;
     }
-    if (!initial->folder) {
-        return 0;
+    const bool others[] = {given->alpha > own->alpha || given->alpha < own->alpha, targets != own->targets,
+                           given->by_root != own->by_root};
+    const bool other_rank = train_settings_given(settings, "lora_rank") && given->rank != own->rank;
+    for (size_t i = 0; i < FIXED_OPTIONS; i++) {
+        if (other_rank || (others[i] && train_settings_given(settings, adapter_options[i]))) {
+            return error_set("the adapter that is there has another %s than the one given: leave it out",
+                             other_rank ? "lora_rank" : adapter_options[i]);
+        }
     }
-    if (config_file_read(initial->folder, &saved) || config_file_read_tokens(initial->folder, &saved)) {
+    return 0;
+}
+
+/* Sets saved->lora: of the adapter that is there, or of one that begins; and the options to it, for the settings
+ * that are saved. */
+static int choose_adapter(const struct initial_model *initial, struct train_settings *settings,
+                          struct model_config *saved) {
+    struct lora_settings *given = &settings->model.lora;
+    if (initial->files.adapter) {
+        saved->lora = initial->files.config.lora;
+        if (compare_adapter(settings, saved)) {
+            return -1;
+        }
+        saved->lora.dropout =
+            train_settings_given(settings, "lora_dropout") ? given->dropout : initial->files.config.lora.dropout;
+    } else if (given->rank == 0) {
+        return refuse_options(settings);
+    } else if (train_settings_set_adapter(settings, saved)) {
+        return -1;
+    }
+    free(settings->lora_targets);
+    settings->lora_targets = lora_write_targets(model_config_modules(saved), saved->lora.targets);
+    return 0;
+}
+
+/* ---- reading it */
+
+/* Without a folder. Plans and --compile-only need no weights, and a model that begins has nothing to adapt. */
+static int read_nothing(struct train_settings *settings) {
+    if (settings->model.lora.rank == 0 && !settings->adapter && !settings->base) {
+        return refuse_options(settings);
+    }
+    if (settings->model.lora.rank > 0 && (settings->compile_only || settings->plan_only)) {
+        return train_settings_set_adapter(settings, &settings->model);
+    }
+    return error_set(
+        "an adapter (lora_rank, adapter, base) changes a model that is there: give its folder, --init-from "
+        "FOLDER");
+}
+
+int initial_model_read(struct initial_model *initial, struct train_settings *settings) {
+    struct model_files *files = &initial->files;
+    struct model_config *plain = &files->plain;
+    const struct residual_setting *setting;
+    char *folder = NULL;
+    const int status =
+        find_folder(settings, &folder) ||
+        (folder && model_files_open(folder, settings->resumes ? NULL : settings->adapter, settings->base, files));
+    const bool has_folder = folder;
+    free(folder);
+    if (status || !has_folder) {
+        return status ? -1 : read_nothing(settings);
+    }
+    struct model_config saved = files->config;
+    if (config_file_read_tokens(files->base, &saved)) {
         return -1;
     }
     if (saved.hugging_face_rows > 0 && train_settings_given(settings, "vocab_size") &&
         settings->model.vocab_size > saved.vocab_size) {
-        saved.vocab_size = settings->model.vocab_size;
+        saved.vocab_size = plain->vocab_size = settings->model.vocab_size;
     }
     if (saved.hugging_face_rows > 0 && train_settings_given(settings, "block_size") &&
         settings->model.block_size < saved.block_size && saved.position != POSITION_LEARNED) {
-        saved.block_size = settings->model.block_size;
+        saved.block_size = plain->block_size = settings->model.block_size;
     }
-    initial->plain = saved;
     /* a plain model goes on with the residual connection that is given, if one is */
     initial->upcycles = residual_has_frame(saved.residual, "plain") && train_settings_given(settings, "residual") &&
                         !residual_has_frame(settings->model.residual, "plain") && !settings->resumes;
     if (initial->upcycles) {
         model_config_take_connection(&saved, &settings->model);
         if (upcycle_check(&saved)) {
-            return error_prefix("%s cannot go on with residual = %s as the same function", initial->folder,
+            return error_prefix("%s cannot go on with residual = %s as the same function", files->folder,
                                 saved.residual->name);
         }
     }
@@ -65,7 +148,7 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
         const struct option_spec *spec = &settings->specs[i];
         if (spec->given && !model_config_same(&saved, &settings->model, spec->name)) {
             return error_set("%s was saved with another %s than the one given: leave it out, or start from scratch",
-                             initial->folder, spec->name);
+                             files->folder, spec->name);
         }
     }
     for (size_t i = 0; (setting = residual_setting_at(i, NULL)); i++) {
@@ -74,6 +157,9 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
         }
     }
     saved.dropout = train_settings_given(settings, "dropout") ? settings->model.dropout : saved.dropout;
+    if (choose_adapter(initial, settings, &saved)) {
+        return -1;
+    }
     settings->model = saved;
     settings->residual = (int)residual_number(saved.residual); /* for the settings that are saved */
     return 0;
@@ -83,10 +169,10 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
 
 /* Sets the checksum of the weights, if there are any. It must be the one that is given, if that was not given
  * before init_from. */
-static int check_weights(const struct initial_model *initial, const struct train_settings *settings,
+static int check_weights(struct initial_model *initial, const struct train_settings *settings,
                          char digest[CHECKSUM_SIZE]) {
     const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
-    if (initial->folder && weights_checksum(initial->folder, digest)) {
+    if (initial->files.folder && weights_checksum(initial->files.base, digest)) {
         return -1;
     }
     if (settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
@@ -96,15 +182,18 @@ static int check_weights(const struct initial_model *initial, const struct train
             "there, or leave init_checksum out",
             settings->init_from, settings->init_checksum);
     }
+    if (!*initial->files.checksum) { /* for the checkpoints of an adapter */
+        memcpy(initial->files.checksum, digest, CHECKSUM_SIZE);
+    }
     return 0;
 }
 
-int initial_model_compare(const struct initial_model *initial, struct train_settings *settings,
-                          struct ranks *ranks) {
+int initial_model_compare(struct initial_model *initial, struct train_settings *settings, struct ranks *ranks) {
+    const char *folder = initial->files.folder;
     const char *name =
         settings->resumes ? "state.json" : "config.json"; /* state.json has checksums of the others */
     char digest[CHECKSUM_SIZE] = "", checksum[CHECKSUM_SIZE] = "";
-    int status = initial->folder ? checksum_file(path_of("%s/%s", initial->folder, name).text, digest) : 0;
+    int status = folder ? checksum_file(path_of("%s/%s", folder, name).text, digest) : 0;
     if (same_job_digest(ranks, status, digest, "the checkpoint to begin with",
                         "let all hosts see the same folder, or copy it to them")) {
         return -1;

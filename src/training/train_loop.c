@@ -52,6 +52,7 @@ static int write_checkpoint(struct trainer *trainer, const char *name, enum exte
                                                          .settings = trainer->settings->specs,
                                                          .setting_count = trainer->settings->spec_count,
                                                          .optimizer = extent == EXTENT_ALL,
+                                                         .files = &trainer->initial.files,
                                                          .tokenizer_json = vocabulary->tokenizer_json,
                                                          .tokenizer_json_bytes = vocabulary->tokenizer_json_bytes});
     }

@@ -35,7 +35,27 @@ void train_options(struct train_settings *settings, struct option_table *table) 
         CHOICE("residual", &settings->residual, "shc", residual_names(), "residual connection"),
         PROCESS_BOOL("list_residuals", &settings->list_residuals, "describe the residual connections, and stop"),
     };
+    struct lora_settings *lora = &settings->model.lora;
     const struct option_spec middle[] = {
+        HEADING("Adapters (LoRA) for the model that init_from names, whose own weights stay as they are"),
+        INT("lora_rank", &lora->rank, "0", 0, LORA_MOST_RANK, "rank r of the adapters of each module; 0: none"),
+        FLOAT_FOLLOWING("twice lora_rank", "lora_alpha", &lora->alpha, "0", 0, LORA_MOST_ALPHA,
+                        "what adapters add is multiplied by this / lora_rank"),
+        TEXT("lora_targets", &settings->lora_targets, LORA_ALL,
+             "modules that get an adapter, some of these; of a GPT-2 c_attn, c_fc and c_proj"),
+        FLOAT("lora_dropout", &lora->dropout, "0", 0, 0.99, "of what adapters read"),
+        BOOL("lora_rslora", &lora->by_root, "false", "divide lora_alpha by the root of lora_rank instead"),
+        TEXT(
+            "lora_train", &settings->optimizer.lora_train, "",
+            "parameters of the model whose names this regular expression (PCRE2) matches somewhere, such as 'ln_', "
+            "are trained beside the adapters. A residual connection that init_from gets always is"),
+        TEXT("adapter", &settings->adapter, NULL,
+             "folder of an adapter to begin with, as PEFT saves it, or of a run with one"),
+        PROCESS_TEXT(
+            "base", &settings->base, NULL,
+            "the folder of the base model, where a checkpoint with an adapter is resumed or begun with and "
+            "that has moved"),
+        HEADING("Computing"),
         TYPE_OPTION(&settings->dtype, "auto"),
         CHOICE("recompute", &settings->recompute, "off", RECOMPUTE_WORDS,
                "layer: keep the branches' activations of one layer only, and run each layer forward again in the "
@@ -111,6 +131,14 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
     settings->spec_count = table->count;
     settings->model.residual = residual_at((size_t)settings->residual);
     settings->plan_only |= settings->fit != NULL;
+}
+
+int train_settings_set_adapter(const struct train_settings *settings, struct model_config *config) {
+    config->lora = settings->model.lora;
+    config->lora.alpha = config->lora.alpha > 0.0 ? config->lora.alpha : 2.0 * (double)config->lora.rank;
+    return config->lora.rank > 0
+               ? lora_read_targets(model_config_modules(config), settings->lora_targets, &config->lora.targets)
+               : 0;
 }
 
 int train_options_list_residuals(void) {
@@ -198,7 +226,8 @@ static int extend(struct train_settings *settings, int64_t planned, double plann
     if (planned_seconds > 0.0) { /* the schedule takes as many seconds as before */
         settings->extended = settings->max_seconds > planned_seconds;
         settings->max_seconds = fmax(settings->max_seconds, planned_seconds);
-        settings->max_iters = llround(fmin(1e12, (double)planned * (settings->max_seconds / planned_seconds)));
+        settings->max_iters =
+            (int64_t)(fmin(1e12, (double)planned * (settings->max_seconds / planned_seconds)) + 0.5);
     } else {
         settings->extended = settings->max_iters > planned;
         settings->max_iters = planned > settings->max_iters ? planned : settings->max_iters;

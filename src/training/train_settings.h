@@ -21,8 +21,9 @@ struct train_settings {
     struct optimizer_settings optimizer;
     struct device_settings device;
     char *data_dir, *out_dir, *init_from;
-    char *init_checksum; /* of the weights in init_from; NULL: not known, or there are none */
-    bool resumes;        /* it goes on from its own newest checkpoint; init_from is where the run began */
+    char *adapter, *base, *lora_targets; /* the rest of adapters is in model.lora and optimizer.lora_train */
+    char *init_checksum;                 /* of the weights in init_from; NULL: not known, or there are none */
+    bool resumes; /* it goes on from its own newest checkpoint; init_from is where the run began */
     int64_t max_iters, batch_size, gradient_accumulation_steps;
     double max_seconds; /* after which the run ends, at any iteration; 0: at max_iters */
     int64_t eval_interval, eval_iters, log_interval, checkpoint_interval, keep_checkpoints;
@@ -51,6 +52,9 @@ void train_options(struct train_settings *settings, struct option_table *table);
 
 /* Call after parsing: sets the variant, and the table itself, which must stay as long as the settings. */
 void train_options_apply(struct train_settings *settings, const struct option_table *table);
+
+/* Sets the adapter of a model, config->lora, as the options say; its norm and MLP are set. -1 with an error. */
+int train_settings_set_adapter(const struct train_settings *settings, struct model_config *config);
 
 /* What --list-residuals asks for, on stdout. */
 int train_options_list_residuals(void);

@@ -70,7 +70,7 @@ static int open_data(struct trainer *trainer) {
     if (model->vocab_size == 0) {
         return training_data_fail_without_vocabulary(settings->data_dir);
     }
-    if (data->size > model->vocab_size && trainer->initial.folder && data->tokenizer_json) {
+    if (data->size > model->vocab_size && trainer->initial.files.folder && data->tokenizer_json) {
         PRINT(trainer, /* tokens may have been added after training */
               "warning  the tokenizer has %" PRId64 " tokens, and the model %" PRId64
               " of them: a text with one of the others would end the run\n",
@@ -86,7 +86,7 @@ static int open_data(struct trainer *trainer) {
     }
     /* Rows of the token embedding that no token uses cost memory and time: a config file may have another
      * tokenizer's size. */
-    if (!trainer->initial.folder && data->size > 0 && model->vocab_size > 2 * data->size) {
+    if (!trainer->initial.files.folder && data->size > 0 && model->vocab_size > 2 * data->size) {
         PRINT(trainer,
               "warning  vocabulary %" PRId64 ", of which the data use %" PRId64
               ": leave vocab_size out, or prepare the text with another hc_prepare --tokenizer\n",
@@ -243,7 +243,7 @@ static int resume_best(struct trainer *trainer, const struct training_state *bef
 static int resume(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
     struct training_state *state = &trainer->state;
-    if (checkpoint_resume(folder, &trainer->gpt, state)) {
+    if (checkpoint_resume(&trainer->initial.files, &trainer->gpt, state)) {
         return error_prefix("cannot resume from %s", folder);
     }
     if (checkpoint_iteration_of(strrchr(folder, '/') + 1) != state->iteration) {
@@ -287,22 +287,21 @@ static int initialise(struct trainer *trainer) {
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
     forget_best(&trainer->state);
     if (settings->resumes) {
-        return resume(trainer, initial->folder);
+        return resume(trainer, initial->files.folder);
     }
     struct gpt *gpt = &trainer->gpt;
     const uint64_t seed = (uint64_t)settings->seed;
-    if (!initial->folder) {
+    if (!initial->files.folder) {
         return parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed);
     }
-    return initial->upcycles ? upcycle_load(initial->folder, &initial->plain, seed, gpt)
-                             : checkpoint_load_weights(initial->folder, gpt);
+    return model_files_load(&initial->files, seed, gpt);
 }
 
 /* The data must be what the run was trained on, wherever they lie. Without a file its digest is "". */
 static int check_same_data(struct trainer *trainer) {
     const struct train_settings *settings = trainer->settings;
     const struct data_folder *data = trainer->data.folders;
-    const char *folder = trainer->initial.folder;
+    const char *folder = trainer->initial.files.folder;
     const char *what = trainer->data.count > 1 ? "mixture" : "file";
     if (settings->resumes && !*trainer->state.train_digest) {
         PRINT(trainer, "data     not compared: %s is of an older version, which kept no digests\n", folder);
@@ -521,6 +520,8 @@ static int open_run_directory(struct trainer *trainer) {
 /* What can be known without a device. */
 static int read_inputs(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
+    const struct frozen_settings frozen = {settings->optimizer.freeze, settings->optimizer.lora_train,
+                                           settings->optimizer.frozen_weights, false};
     const bool resumes = settings->resumes;
     if (settings->start_over && resumes) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
@@ -545,8 +546,7 @@ static int read_inputs(struct trainer *trainer) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    if (model_config_check(&settings->model) ||
-        frozen_create(&settings->model, settings->optimizer.freeze, &trainer->parameters)) {
+    if (model_config_check(&settings->model) || frozen_create(&settings->model, &frozen, &trainer->parameters)) {
         return fail_usage(trainer);
     }
     settings->parameters = &trainer->parameters;
@@ -606,7 +606,7 @@ void trainer_tear_down(struct trainer *trainer) {
     trainer->settings->parameters = NULL;
     compute_close(trainer->compute);
     training_data_close(&trainer->data);
-    free(trainer->initial.folder);
+    model_files_close(&trainer->initial.files);
     run_folder_close(&trainer->folder);
     if (trainer->console && trainer->console != stderr) {
         fclose(trainer->console);

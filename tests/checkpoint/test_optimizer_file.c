@@ -73,6 +73,14 @@ static void rewrite(struct small_model *model, const char *dropped, const struct
     }
 }
 
+static int resume_here(struct gpt *gpt, struct training_state *state) {
+    struct model_files files;
+    const int status =
+        model_files_open(scratch_path(FOLDER), NULL, NULL, &files) || checkpoint_resume(&files, gpt, state);
+    model_files_close(&files);
+    return status ? -1 : 0;
+}
+
 /* Resumes a model with other parameters frozen from one whose file is changed in this way. */
 static int resume(struct small_model *resumed, const char *frozen, const char *frozen_now, const char *dropped,
                   const struct tensor_info *more) {
@@ -83,7 +91,7 @@ static int resume(struct small_model *resumed, const char *frozen, const char *f
     rewrite(&model, dropped, more);
     small_model_release(&model);
     create(resumed, frozen_now);
-    return checkpoint_resume(scratch_path(FOLDER), &resumed->gpt, &found);
+    return resume_here(&resumed->gpt, &found);
 }
 
 /* The first number of a parameter's second moment. */
@@ -190,7 +198,7 @@ static void resume_stages(struct small_model *model, size_t optimizer, enum elem
                                 &(struct checkpoint_content){.state = &ended, .optimizer = true}));
         small_model_release(model);
         create_stage(model, &stages[i], optimizer, moments);
-        require(checkpoint_resume(scratch_path(FOLDER), &model->gpt, &found));
+        require(resume_here(&model->gpt, &found));
         assert_int_equal(found.iteration, ended.iteration);
     }
 }
@@ -280,14 +288,14 @@ UNIT_TEST(counts_that_cannot_be_are_refused) {
     require(checkpoint_save(scratch_path(FOLDER), &model.gpt,
                             &(struct checkpoint_content){.state = &(struct training_state){.iteration = 3000},
                                                          .optimizer = true}));
-    require(checkpoint_resume(scratch_path(FOLDER), &model.gpt, &found));
+    require(resume_here(&model.gpt, &found));
     for (size_t i = 0; i < COUNT(cases); i++) {
         json_t *saved;
         const char *path = scratch_path(FOLDER "/state.json");
         require(json_file_read(path, 1 << 20, &saved));
         json_object_set_new(saved, "optimizer_steps", json_loads(cases[i].counts, JSON_DECODE_ANY, NULL));
         require(json_file_write(path, saved, 0));
-        assert_error(checkpoint_resume(scratch_path(FOLDER), &model.gpt, &found), cases[i].text);
+        assert_error(resume_here(&model.gpt, &found), cases[i].text);
         error_clear();
     }
     small_model_release(&model);

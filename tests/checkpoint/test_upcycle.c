@@ -66,11 +66,12 @@ static struct model_config upcycled_config(const char *name, const char *residua
 }
 
 static void create_upcycled(struct small_model *model, const char *name, struct model_config *config) {
-    struct model_config plain;
+    struct model_files files;
     require(upcycle_check(config));
     small_model_create(model, compute, config, BATCH);
-    require(config_file_read(scratch_path(name), &plain));
-    require(upcycle_load(scratch_path(name), &plain, 3, &model->gpt));
+    require(model_files_open(scratch_path(name), NULL, NULL, &files));
+    require(model_files_load(&files, 3, &model->gpt));
+    model_files_close(&files);
 }
 
 /* ---- the same function */
@@ -220,12 +221,14 @@ UNIT_TEST(files_of_other_models_are_refused) {
     struct model_config plain = like_llama();
     struct small_model model;
     free(write_plain("short", &plain));
-    struct model_config config = upcycled_config("short", "shc", 4), read;
+    struct model_config config = upcycled_config("short", "shc", 4);
+    struct model_files files;
     require(upcycle_check(&config));
     small_model_create(&model, compute, &config, BATCH);
-    require(config_file_read(scratch_path("short"), &read));
-    read.n_layer = 3;
-    assert_error(upcycle_load(scratch_path("short"), &read, 3, &model.gpt), "belongs to another model");
+    require(model_files_open(scratch_path("short"), NULL, NULL, &files));
+    files.plain.n_layer = 3;
+    assert_error(model_files_load(&files, 3, &model.gpt), "belongs to another model");
+    model_files_close(&files);
     small_model_release(&model);
 }
 

@@ -141,8 +141,10 @@ static void pass_agrees(void **state) {
     const enum element_type type = !golden->dtype                       ? ELEMENT_FP32
                                    : strcmp(golden->dtype, "bf16") == 0 ? ELEMENT_BF16
                                                                         : ELEMENT_FP16;
+    const char *adapter = golden_path(golden, "adapter");
     struct probe_settings settings = {
         .checkpoint = (char *)(uintptr_t)golden_path(golden, "."),
+        .adapter = files_exist(adapter) ? (char *)(uintptr_t)adapter : NULL,
         .batch = (char *)(uintptr_t)golden_path(golden, "batch.safetensors"),
         .out = (char *)(uintptr_t)scratch_path("probe.safetensors"),
         .logits = true,

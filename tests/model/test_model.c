@@ -45,6 +45,7 @@ struct model_case {
     enum memory memory;
     const char *absent; /* a parameter that the model does not have */
     bool both_types;    /* if all is asked for, in fp32 and bf16 */
+    struct lora_settings lora;
 };
 
 /* Tens of thousands of parameters a sublayer, such as mhc_lite's of 40320 permutations. */
@@ -65,6 +66,7 @@ static struct model_config config_of(const struct model_case *shape) {
     small_model_set(&config, shape->bias ? "vocab_size=19 sinkhorn_iters=9 attnres_block=3 mudd_round=0"
                                          : "vocab_size=19 sinkhorn_iters=9 attnres_block=1 mudd_round=16");
     small_model_set(&config, shape->settings ? shape->settings : "");
+    config.lora = shape->lora;
     return config;
 }
 
@@ -143,9 +145,9 @@ static void compare_gradients(const struct small_model *model, const float *grad
 }
 
 /* Leaves the device only what the model takes with GELU's outputs kept, which is too little to keep them. */
-static void leave_little_memory(const struct model_config *config, int64_t batch, enum element_type type) {
+static void leave_little_memory(const struct model_config *config, const struct gpt_options *options) {
     SMALL_MODEL model;
-    small_model_create_typed(&model, compute, config, batch, type);
+    small_model_create_planned(&model, compute, config, options);
     compute->device.memory_bytes = model.gpt.plan.total_bytes;
 }
 
@@ -180,7 +182,10 @@ static void compare_case(const struct model_case *shape) {
     const bool keeps_activation =
         shape->memory == USUAL_MEMORY ? shape->type == ELEMENT_FP32 : shape->memory == ENOUGH_MEMORY;
     const struct gpt_pass pass = {.dropout = shape->dropout, .seed = 5, .iteration = 3, .first_row = 70};
-    const int64_t batch = is_large(shape) ? 1 : 3;
+    char all[] = "."; /* is trained beside adapters, too */
+    const struct gpt_options options = {.batch = is_large(shape) ? 1 : 3,
+                                        .type = shape->type,
+                                        .optimizer.lora_train = shape->lora.rank ? all : NULL};
     SMALL_MODEL model;
     compared = scratch_format("%s of %d streams%s%s%s%s in %s, %s", shape->residual, (int)shape->streams,
                               shape->bias ? ", biases" : "", shape->norm_sum ? ", norm_sum" : "",
@@ -189,9 +194,9 @@ static void compare_case(const struct model_case *shape) {
     print_message("  %s\n", compared);
     require(model_config_check(&config));
     if (!keeps_activation) {
-        leave_little_memory(&config, batch, shape->type);
+        leave_little_memory(&config, &options);
     }
-    small_model_create_typed(&model, compute, &config, batch, shape->type);
+    small_model_create_planned(&model, compute, &config, &options);
     compute->device.memory_bytes = memory;
     small_model_randomise(&model, 2);
     const float loss = small_model_backward(&model, pass);
@@ -366,6 +371,29 @@ static void compare_all(const struct model_case *all, size_t count) {
 
 UNIT_TEST(models_agree) {
     compare_all(cases, COUNT(cases));
+}
+
+/* Adapters of some modules, of Llama's and of GPT-2's, beside every other gradient; with dropout; where queries,
+ * keys and values are made of other inputs; and with the frame of hyper-connections. */
+#define TARGETS(...)       .targets = LORA_BITS(__VA_ARGS__)
+#define LORA_BITS(a, b, c) (1u << LORA_##a | 1u << LORA_##b | 1u << LORA_##c)
+#define LORA_ALL_BITS      ((1u << LORA_MODULES) - 1)
+#define LORA_GPT2_BITS     (LORA_ALL_BITS & ~(1u << LORA_GATE))
+static const struct model_case adapters[] = {
+    {RC, .settings = "norm=rmsnorm mlp=swiglu mlp_width=20 " HEADS "head_dim=6",
+     .lora = {.rank = 3, .alpha = 5.0, .targets = LORA_ALL_BITS}, .both_types = true},
+    {RC, .bias = true, .lora = {.rank = 1, .alpha = 2.0, .by_root = true, .targets = LORA_GPT2_BITS}},
+    {SHC, .dropout = true, .settings = "norm=rmsnorm mlp=swiglu",
+     .lora = {.rank = 4, .alpha = 3.0, .dropout = 0.3, TARGETS(Q, V, DOWN)}},
+    {MUDD, .bias = true, .lora = {.rank = 2, .alpha = 3.0, .dropout = 0.2, .targets = LORA_GPT2_BITS}},
+    {MUDD, .type = ELEMENT_BF16, .settings = "norm=rmsnorm", .lora = {.rank = 2, .alpha = 1.0, TARGETS(K, V, UP)},
+     .both_types = true},
+    {MHC, .type = ELEMENT_FP16, .settings = "norm=rmsnorm mlp=swiglu n_layer=1", .memory = LITTLE_MEMORY,
+     .lora = {.rank = 5, .alpha = 5.0, TARGETS(O, GATE, DOWN)}},
+};
+
+UNIT_TEST(adapters_agree) {
+    compare_all(adapters, COUNT(adapters));
 }
 
 UNIT_TEST(wirings_agree) {

@@ -1,4 +1,5 @@
 /* Cases of test_operations: gEMMs of few rows, and what works element by element. */
+#include "src/model/narrow_weights.h"
 #include "tests/operations/operation_bench.h"
 
 /* ---- GEMMs of few rows: x [N, in] and w [count, in], `in` all streams of a token */
@@ -212,6 +213,143 @@ static void run_dropout_split(struct bench *bench) {
 OPERATION(dropout_split, "dropout_split", "elementwise.cl", elements_describe, .prepare = ones_prepare,
           .reference = dropout_reference, .forward = run_dropout_split, .check = dropout_check);
 
+/* ---- adapters: y [N, 2 C] += low [N, count] b^T of few rows, which lie apart; and a factor of all elements */
+
+static void adapter_describe(struct bench *bench) {
+    const size_t rank = (size_t)bench->shape.count;
+    elements_describe(bench);
+    bench_activation(bench_input(bench, "low", bench->token_count * rank, 0.0, 1.0))->constant = true;
+    bench_activation(bench_input(bench, "b", 2 * bench->channels * rank, 0.0, 1.0))->constant = true;
+}
+
+static void adapter_reference(struct bench *bench) {
+    const size_t rank = (size_t)bench->shape.count, width = 2 * bench->channels;
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        bench_values(bench, "y")[i] =
+            bench_values(bench, "x")[i] + reference_dot(rank, bench_values(bench, "low") + i / width * rank,
+                                                        bench_values(bench, "b") + i % width * rank);
+    }
+}
+
+static void run_adapter_add(struct bench *bench) {
+    const size_t rank = (size_t)bench->shape.count, width = 2 * bench->channels, gap = (size_t)bench->shape.apart;
+    const size_t rows = bench->token_count, low_row = rank + gap, y_row = width + gap;
+    const struct buffer *low = bench_scratch_activation(bench, rows * low_row),
+                        *y = bench_scratch_activation(bench, rows * y_row + gap);
+    for (size_t row = 0; row < rows; row++) {
+        bench_copy(bench, bench_buffer(bench, "low"), row * rank, low, row * low_row, rank);
+        bench_copy(bench, bench_buffer(bench, "x"), row * width, y, gap + row * y_row, width);
+    }
+    const struct adapter_rows arrays = {{low, 0}, {bench_buffer(bench, "b"), 0}, {y, gap}, low_row, y_row};
+    adapter_add(bench->operations, rows, width, rank, &arrays);
+    for (size_t row = 0; row < rows; row++) {
+        bench_copy(bench, y, gap + row * y_row, bench_buffer(bench, "y"), row * width, width);
+    }
+}
+
+OPERATION(adapter, "adapter", "adapter.cl", adapter_describe, .reference = adapter_reference,
+          .forward = run_adapter_add);
+
+#define SCALE_FACTOR 1.7f
+
+static void scale_reference(struct bench *bench) {
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        bench_values(bench, "y")[i] = (double)SCALE_FACTOR * bench_values(bench, "x")[i];
+    }
+}
+
+static void scale(struct bench *bench, const struct buffer *from, const struct buffer *to) {
+    bench_copy_all(bench, from, to, wide_count(bench));
+    scale_elements(bench->operations, wide_count(bench), SCALE_FACTOR, to);
+}
+
+static void run_scale_forward(struct bench *bench) {
+    scale(bench, bench_buffer(bench, "x"), bench_buffer(bench, "y"));
+}
+
+static void run_scale_backward(struct bench *bench) {
+    scale(bench, bench_derivative(bench, "y"), bench_derivative(bench, "x"));
+}
+
+OPERATION(scale_all, "scale", "adapter.cl", elements_describe, .reference = scale_reference,
+          .forward = run_scale_forward, .backward = run_scale_backward);
+
+/* ---- narrow weights [N, 2 C], of what the host packs; the first row's blocks are others */
+
+static void narrow_describe(struct bench *bench) {
+    bench_input(bench, "x", wide_count(bench), 0.1, bench->shape.spread)->constant = true;
+    bench_activation(bench_output(bench, "y", wide_count(bench)));
+}
+
+/* What is nearest to w among the numbers that a block of this largest magnitude can have. */
+static double narrowed(int kept, double w, double most) {
+    static const double nf4[] = {-1.0,
+                                 -0.6961928009986877,
+                                 -0.5250730514526367,
+                                 -0.39491748809814453,
+                                 -0.28444138169288635,
+                                 -0.18477343022823334,
+                                 -0.09105003625154495,
+                                 0.0,
+                                 0.07958029955625534,
+                                 0.16093020141124725,
+                                 0.24611230194568634,
+                                 0.33791524171829224,
+                                 0.44070982933044434,
+                                 0.5626170039176941,
+                                 0.7229568362236023,
+                                 1.0};
+    double nearest = 0.0;
+    if (kept == FROZEN_INT8) {
+        return rint(w / (most / 127.0)) * (most / 127.0);
+    }
+    for (size_t i = 0; i < sizeof nf4 / sizeof *nf4; i++) {
+        nearest = i == 0 || fabs(w - nf4[i] * most) < fabs(w - nearest) ? nf4[i] * most : nearest;
+    }
+    return nearest;
+}
+
+static void narrow_reference(struct bench *bench) {
+    const size_t width = 2 * bench->channels;
+    for (size_t i = 0; i < wide_count(bench); i++) {
+        const size_t first = i - i % width % NARROW_BLOCK, row_end = i - i % width + width;
+        const size_t end = first + NARROW_BLOCK < row_end ? first + NARROW_BLOCK : row_end;
+        double most = 0.0;
+        for (size_t k = first; k < end; k++) {
+            most = fmax(most, fabs(bench_values(bench, "x")[k]));
+        }
+        bench_values(bench, "y")[i] = narrowed(bench->shape.frozen_weights, bench_values(bench, "x")[i], most);
+    }
+}
+
+static void run_narrow(struct bench *bench) {
+    const int kept = bench->shape.frozen_weights;
+    const size_t rows = bench->token_count, width = 2 * bench->channels, before = narrow_blocks(1, width);
+    const size_t blocks = narrow_blocks(rows, width), bytes = narrow_block_bytes(kept);
+    const struct buffer *codes = bench_scratch(bench, (before + blocks) * bytes / sizeof(float)),
+                        *scales = bench_scratch(bench, before + blocks);
+    float *values = calloc(rows * width, sizeof *values), *factors = calloc(blocks, sizeof *factors);
+    unsigned char *packed = calloc(blocks, bytes);
+    if (!values || !factors || !packed) {
+        abort();
+    }
+    for (size_t i = 0; i < rows * width; i++) {
+        values[i] = (float)bench_values(bench, "x")[i];
+    }
+    narrow_pack(kept, rows, width, values, packed, factors);
+    bench_try(bench, buffer_write(bench->operations->compute, codes, before * bytes, packed, blocks * bytes) ||
+                         buffer_write(bench->operations->compute, scales, before * sizeof *factors, factors,
+                                      blocks * sizeof *factors));
+    narrow_expand(bench->operations, (struct narrow_weights){codes, scales}, before, rows, width,
+                  bench_buffer(bench, "y"));
+    free(values);
+    free(factors);
+    free(packed);
+}
+
+OPERATION(narrow, "narrow weights", "narrow_weights.cl", narrow_describe, .reference = narrow_reference,
+          .forward = run_narrow);
+
 /* ---- cases */
 
 const struct operation_case cases_elements[] = {
@@ -224,6 +362,16 @@ const struct operation_case cases_elements[] = {
     TINY(bias, "mhc", 2, 3, TINY_MHC),
     TINY(dropout, "mhc", 2, 3, TINY_MHC, .dropout = 0.5f),
     TINY(few_rows, "mhc, rows with gaps", 2, 3, TINY_MHC, .count = 9, .apart = 3),
+    TINY(adapter, "rank 3", 2, 3, TINY_MHC, .count = 3, .apart = 2),
+    TINY(scale_all, "mhc", 2, 3, TINY_MHC),
+    TINY(narrow, "int8", 2, 3, TINY_MHC, .frozen_weights = FROZEN_INT8),
+    TINY(narrow, "nf4", 2, 3, TINY_MHC, .frozen_weights = FROZEN_NF4),
+    CASE(adapter, "rank 16", .channels = 64, .sequence = 16, .count = 16),
+    CASE(adapter, "rank 1, C=5", .residual = "rc", .channels = 5, .count = 1),
+    CASE(scale_all, "C=5", .residual = "rc", .channels = 5),
+    CASE(narrow, "int8, rows of 160", .channels = 80, .spread = 4.0, .frozen_weights = FROZEN_INT8),
+    CASE(narrow, "nf4, rows of 160", .channels = 80, .spread = 4.0, .frozen_weights = FROZEN_NF4),
+    CASE(narrow, "nf4, rows of 10", .residual = "rc", .channels = 5, .frozen_weights = FROZEN_NF4),
     CASE(few_rows, "one of 24, 5 columns", .residual = "rc", .sequence = 1, .count = 5),
     CASE(few_rows, "7 of 20, 33 columns", .streams = 4, .channels = 5, .sequence = 7, .count = 33),
     CASE(few_rows, "16 of 3072, 17 columns", .channels = 768, .sequence = 16, .count = 17),

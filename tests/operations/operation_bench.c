@@ -85,6 +85,8 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .sublayers = 6,
         .bias = shape->bias,
         .head_bias = shape->head_bias,
+        .adapters = true,
+        .frozen_weights = shape->frozen_weights,
         .embed_norm = shape->embed_norm,
         .norm_sum = shape->norm_sum,
         .scaled = shape->scaled,

@@ -28,6 +28,7 @@ struct case_shape {
     double rope_fraction; /* 0: 1 */
     bool gainless, collapsed, fixed_top, read_delay;
     bool transposed, normalized; /* h_res_transposed; hc_norm_eps = 0 */
+    int frozen_weights;          /* enum frozen_weights */
     int64_t apart;               /* slots from one state to the next */
     float dropout;
     double spread;          /* deviation of the numbers that the case wants to stress */

@@ -286,7 +286,7 @@ static bool same_shape(const struct operation_shape *a, const struct operation_s
            a->h_res_transposed == b->h_res_transposed && a->gainless == b->gainless &&
            a->collapsed == b->collapsed && a->read_delay == b->read_delay && a->fixed_top == b->fixed_top &&
            a->attn_scale == b->attn_scale && a->position == b->position && a->mlp == b->mlp &&
-           a->hidden == b->hidden && a->residual == b->residual &&
+           a->hidden == b->hidden && a->residual == b->residual && a->frozen_weights == b->frozen_weights &&
            memcmp(&a->settings, &b->settings, sizeof a->settings) == 0;
 }
 

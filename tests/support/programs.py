@@ -28,7 +28,7 @@ WHOLE = bool(os.environ.get("HC_WHOLE_TESTS"))  # also what is slow and hardly e
 SANITIZED = bool(os.environ.get("HC_SANITIZE"))
 COMPARE = (sys.executable, str(Path(__file__).resolve().parents[2] / "bench" / "compare.py"), "--hc-bench", str(BUILD / "hc_bench"))
 FAILED, WRONG_USAGE, REFUSED, INTERRUPTED = 1, 2, (1, 2), 130
-SECONDS = 60  # that a program may take
+SECONDS = 180  # that a program may take, beside others
 
 # The learning rate falls over 20 iterations however many a run has, so that a run in parts is like one in one piece.
 TINY = """device = pocl

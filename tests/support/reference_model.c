@@ -64,12 +64,16 @@ static union residual_value setting(const struct place *place, const char *name)
     return place->model->config->settings.values[residual_setting_find(name)];
 }
 
-static double dropped(const struct reference_model *model, const char *name, size_t token, size_t element) {
+static double dropped_at(const struct reference_model *model, double rate, const char *name, size_t token,
+                         size_t element) {
     const struct gpt_pass *pass = &model->pass;
-    return pass->dropout
-               ? reference_dropout((float)model->config->dropout, dropout_key(pass->seed, pass->iteration, name),
-                                   pass->first_row + token, (uint32_t)element)
-               : 1.0;
+    return pass->dropout ? reference_dropout((float)rate, dropout_key(pass->seed, pass->iteration, name),
+                                             pass->first_row + token, (uint32_t)element)
+                         : 1.0;
+}
+
+static double dropped(const struct reference_model *model, const char *name, size_t token, size_t element) {
+    return dropped_at(model, model->config->dropout, name, token, element);
 }
 
 /* out [rows, outputs] = in [rows, inputs] weight^T + bias */
@@ -83,11 +87,49 @@ static void linear(size_t rows, size_t inputs, size_t outputs, const double *in,
     }
 }
 
-/* The linear layer of this name in the sublayer. */
+/* Adds a module's adapter, if there is one, to outputs [first, first + count) of `row`. */
+static void add_adapter(const struct place *place, const char *module, size_t inputs, size_t first, size_t count,
+                        size_t row, const double *in, double *out) {
+    const struct lora_settings *lora = &place->model->config->lora;
+    const size_t rank = (size_t)lora->rank;
+    const double *a = find_leaf(place, module, module, "lora_A"), *b = find_leaf(place, module, module, "lora_B");
+    const double scale = lora->alpha / (lora->by_root ? sqrt((double)rank) : (double)rank);
+    const bool writes = strstr(module, ".o") || strstr(module, ".down") || strstr(module, "c_proj");
+    char name[48];
+    snprintf(name, sizeof name, "%" PRId64 " adapter %s", place->index, writes ? "out" : "in");
+    FREED double *x = allocate(inputs);
+    for (size_t token = 0; a && token < place->tokens; token++) {
+        for (size_t i = 0; i < inputs; i++) {
+            x[i] = in[token * inputs + i] * dropped_at(place->model, lora->dropout, name, token, i);
+        }
+        for (size_t i = 0; i < count * rank; i++) {
+            out[token * row + first + i / rank] += scale * b[i] * reference_dot(inputs, x, a + i % rank * inputs);
+        }
+    }
+}
+
+/* The linear layer of this name in the sublayer, with its adapters. */
 static void linear_named(const struct place *place, const char *name, size_t inputs, size_t outputs,
                          const double *in, double *out) {
+    static const char *const llama[][2] = {{"attn.c_proj", "attn.o"},
+                                           {"mlp.c_gate", "mlp.gate"},
+                                           {"mlp.c_fc", "mlp.up"},
+                                           {"mlp.c_proj", "mlp.down"}};
+    const struct head_shape heads = model_config_heads(place->model->config);
+    const size_t y_row = (size_t)heads.y_row, kv_row = (size_t)heads.kv_row;
     linear(place->tokens, inputs, outputs, in, find_leaf(place, name, name, "weight"),
            find_leaf(place, name, name, "bias"), out);
+    add_adapter(place, name, inputs, 0, outputs, outputs, in, out); /* of GPT-2's modules */
+    for (size_t i = 0; i < sizeof llama / sizeof *llama; i++) {
+        if (strcmp(name, llama[i][0]) == 0) {
+            add_adapter(place, llama[i][1], inputs, 0, outputs, outputs, in, out);
+        }
+    }
+    if (strcmp(name, "attn.c_attn") == 0) {
+        add_adapter(place, "attn.q", inputs, 0, y_row, outputs, in, out);
+        add_adapter(place, "attn.k", inputs, y_row, kv_row, outputs, in, out);
+        add_adapter(place, "attn.v", inputs, y_row + kv_row, kv_row, outputs, in, out);
+    }
 }
 
 /* ---- hyper-connections */

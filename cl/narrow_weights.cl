@@ -1,0 +1,54 @@
+/* Weights in blocks of 64 along a row, narrow, to the type of activations. A work-item expands one vector.
+ *
+ * Build constants: VEC (divides a row), NARROW (1: int8, 2: nf4, as enum narrow_format).
+ */
+#include "types.cl"
+
+#define BLOCK 64
+#define WORDS                                                                                                      \
+    (NARROW == 1 ? BLOCK / 4 : BLOCK / 8) /* of a block's codes: bytes need an extension on some devices */
+
+#if NARROW == 2
+/* As many of the normal distribution lie between two of them: NF4 of QLoRA (arXiv 2305.14314), as bitsandbytes has
+ * it. */
+__constant float values[16] = {-1.0f,
+                               -0.6961928009986877f,
+                               -0.5250730514526367f,
+                               -0.39491748809814453f,
+                               -0.28444138169288635f,
+                               -0.18477343022823334f,
+                               -0.09105003625154495f,
+                               0.0f,
+                               0.07958029955625534f,
+                               0.16093020141124725f,
+                               0.24611230194568634f,
+                               0.33791524171829224f,
+                               0.44070982933044434f,
+                               0.5626170039176941f,
+                               0.7229568362236023f,
+                               1.0f};
+#endif
+
+/* The value of element i of a block, of scale 1. */
+static float narrow_value(__global const uint *block, uint i) {
+#if NARROW == 1
+    return (int)(block[i / 4] << (24 - i % 4 * 8)) >> 24;
+#else
+    return values[block[i / 8] >> (i % 8 / 2 * 8 + (i % 2 ? 0 : 4)) & 15]; /* the first of two in the high half */
+#endif
+}
+
+/* weights [count / columns, columns] of the blocks from first_block on; a row begins with a block. */
+__kernel void narrow_expand(__global const uint *codes, __global const float *scales, ulong first_block, uint count,
+                            uint columns, __global act_t *weights) {
+    const uint i = get_global_id(0) * VEC;
+    if (i < count) {
+        const uint row = i / columns, column = i % columns;
+        const size_t in_row = (columns + BLOCK - 1) / BLOCK, block = first_block + row * in_row + column / BLOCK;
+        float numbers[VEC];
+        for (int k = 0; k < VEC; k++) {
+            numbers[k] = narrow_value(codes + block * WORDS, column % BLOCK + k) * scales[block];
+        }
+        ACT_STORE(VEC_LOAD(numbers), weights + i);
+    }
+}

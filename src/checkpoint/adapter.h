@@ -1,0 +1,28 @@
+/* The files of an adapter (LoRA), as PEFT has them, and which model it belongs to. docs/exchange.md describes
+ * them. */
+#pragma once
+
+#include "runtime/files/checksum.h"
+#include "runtime/files/safetensors.h"
+#include "src/model/parameters.h"
+
+#define ADAPTER_FILE        "adapter_model.safetensors"
+#define ADAPTER_CONFIG_FILE "adapter_config.json"
+#define ADAPTER_BASE_FILE   "base.json"
+
+/* Reads <folder>/adapter_config.json: sets config->lora, for this model. -1 with an error that names the key where
+ * it is of another kind than LoRA as lora.h has it. */
+int adapter_config_read(const char *folder, struct model_config *config);
+
+/* The same from parsed JSON. */
+int adapter_config_parse(const json_t *json, struct model_config *config);
+
+/* Writes <folder>/adapter_config.json. `base` is the base model's folder. */
+int adapter_config_write(const char *folder, const struct model_config *config, const char *base);
+
+/* PEFT's name of an adapter's parameter; heap memory. */
+char *adapter_tensor_name(const struct model_config *config, const struct parameter *parameter);
+
+/* <folder>/base.json: the folder of the base model, heap memory, and the checksum of its weights. */
+int adapter_base_read(const char *folder, char **base, char checksum[CHECKSUM_SIZE]);
+int adapter_base_write(const char *folder, const char *base, const char *checksum);

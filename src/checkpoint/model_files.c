@@ -1,0 +1,431 @@
+#include "src/checkpoint/model_files.h"
+#include "runtime/files/files.h"
+#include "runtime/files/safetensors.h"
+#include "runtime/system/array.h"
+#include "runtime/system/error.h"
+#include "runtime/system/memory.h"
+#include "src/checkpoint/adapter.h"
+#include "src/checkpoint/config_file.h"
+#include "src/checkpoint/weights.h"
+#include "src/model/frame.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the folders */
+
+bool model_files_has_adapter(const char *folder) {
+    return files_exist(path_of("%s/" ADAPTER_BASE_FILE, folder).text);
+}
+
+void model_files_close(struct model_files *files) {
+    free(files->folder);
+    free(files->base);
+    free(files->adapter);
+    memset(files, 0, sizeof *files);
+}
+
+/* The base model has the sizes with which it is used. */
+static void use_sizes(struct model_config *base, const struct model_config *config) {
+    if (base->hugging_face_rows > 0 && config->vocab_size > base->vocab_size) {
+        base->vocab_size = config->vocab_size;
+    }
+    if (base->position != POSITION_LEARNED && config->block_size < base->block_size) {
+        base->block_size = config->block_size;
+    }
+}
+
+/* Whether the base model has what a checkpoint with an adapter says of it. */
+static int compare_base(const struct model_files *files) {
+    struct model_config copy = files->config;
+    struct model_setting settings[MODEL_MOST_SETTINGS];
+    for (size_t i = 0, count = model_config_settings(&copy, settings); i < count; i++) {
+        const char *name = settings[i].option.name;
+        if (!(settings[i].flags & (OF_CONNECTION | ONLY_IN_TRAINING)) &&
+            !model_config_same(&files->plain, &files->config, name)) {
+            return error_set("%s has another %s than its base model in %s", files->folder, name, files->base);
+        }
+    }
+    return 0;
+}
+
+int model_files_open(const char *folder, const char *adapter, const char *base, struct model_files *files) {
+    const bool has_adapter = model_files_has_adapter(folder);
+    *files = (struct model_files){.folder = memory_string(folder)};
+    if (has_adapter && adapter) {
+        return error_set(
+            "%s has an adapter already, and --adapter %s would be another: adapters are not stacked; merge "
+            "the first one (hc_export --merge), or give its base model",
+            folder, adapter);
+    }
+    if (adapter && model_files_has_adapter(adapter) && files_exist(path_of("%s/" WEIGHTS_FILE, adapter).text)) {
+        return error_set("%s has more than an adapter, which --adapter would leave out: give it itself as the "
+                         "checkpoint, with --base FOLDER if its base model has moved",
+                         adapter);
+    }
+    if (base && !has_adapter) {
+        return error_set("--base %s is for checkpoints with an adapter, and %s is none: leave it out", base,
+                         folder);
+    }
+    if (!files_exist(path_of("%s/config.json", folder).text) &&
+        files_exist(path_of("%s/" ADAPTER_CONFIG_FILE, folder).text)) {
+        return error_set("%s is an adapter without its model: give the model's folder, and --adapter %s", folder,
+                         folder);
+    }
+    if (config_file_read(folder, &files->config)) {
+        return -1;
+    }
+    if (!has_adapter) {
+        files->plain = files->config;
+        files->base = memory_string(folder);
+        files->adapter = adapter ? memory_string(adapter) : NULL;
+        return adapter ? adapter_config_read(adapter, &files->config) : 0;
+    }
+    files->adapter = memory_string(folder);
+    files->trained = files_exist(path_of("%s/" WEIGHTS_FILE, folder).text);
+    if (adapter_config_read(folder, &files->config) || adapter_base_read(folder, &files->base, files->checksum)) {
+        return -1;
+    }
+    if (base) {
+        free(files->base);
+        files->base = memory_string(base);
+    }
+    if (!files_exist(path_of("%s/config.json", files->base).text)) {
+        return error_set(
+            "%s is an adapter of the model in %s, which is not there: give --base FOLDER if it has moved", folder,
+            files->base);
+    }
+    if (model_files_has_adapter(files->base)) {
+        return error_set("%s is an adapter of %s, which has an adapter itself: adapters are not stacked", folder,
+                         files->base);
+    }
+    if (config_file_read(files->base, &files->plain)) {
+        return -1;
+    }
+    use_sizes(&files->plain, &files->config);
+    return compare_base(files);
+}
+
+/* ---- upcycling */
+
+int upcycle_check(struct model_config *config) {
+    const struct frame *frame = frame_of(config);
+    const bool has_head = residual_has_matrices(config->residual) && !residual_is_fixed(config->residual);
+    if (config->stream_reduce == STREAM_REDUCE_AUTO && has_head && !config->read_delay) {
+        config->stream_reduce = STREAM_REDUCE_HEAD;
+    }
+    return frame->check_upcycling ? frame->check_upcycling(config) : 0;
+}
+
+struct model_reader {
+    const struct model_files *files;
+    const struct model_config *config;
+    const struct parameters *parameters;
+    struct parameters plain;               /* of the base */
+    struct weights *weights;               /* of the base */
+    struct safetensors *adapter, *trained; /* NULL: there are none */
+    const struct parameter *merged;        /* the weight of whose layer these are in memory; NULL: none */
+    float *a, *b;                          /* of the adapters of that layer */
+};
+
+/* ---- reading: of the base, or of what was trained beside an adapter */
+
+/* Reads from a file of other tensors than the base's, whose shapes open_file has checked. */
+static int read_file(const struct safetensors *file, const char *name, uint64_t first, uint64_t count,
+                     float *values) {
+    return safetensors_read_f32(file, safetensors_find(file, name), first, count, values);
+}
+
+/* The same of the transpose. */
+static int read_transposed(const struct safetensors *file, const struct parameter *parameter, uint64_t first,
+                           uint64_t count, float *values) {
+    float *whole = memory_allocate(parameter->elements, sizeof *whole);
+    const int status = read_file(file, parameter->name, 0, parameter->elements, whole);
+    for (uint64_t i = 0; status == 0 && i < count; i++) {
+        values[i] =
+            whole[(first + i) % parameter->shape[0] * parameter->shape[1] + (first + i) / parameter->shape[0]];
+    }
+    free(whole);
+    return status;
+}
+
+static bool is_trained(const struct model_reader *reader, const struct parameter *parameter) {
+    return reader->trained && safetensors_find(reader->trained, parameter->name);
+}
+
+static int read_adapter(const struct model_reader *reader, const struct parameter *parameter, uint64_t first,
+                        uint64_t count, float *values) {
+    char *name = adapter_tensor_name(reader->config, parameter);
+    const int status = read_file(reader->adapter, name, first, count, values);
+    free(name);
+    return status;
+}
+
+/* ---- merging: W + s B A */
+
+/* The layer whose weight, or a part of it, the parameter is; *row: the part's first row. NULL: it is none. */
+static const struct linear *layer_of(const struct parameters *parameters, const struct parameter *parameter,
+                                     size_t *row) {
+    const struct sublayer_offsets *at =
+        parameter->sublayer >= 0 ? &parameters->sublayers[parameter->sublayer] : NULL;
+    const struct linear *layers[] = {at ? &at->in : NULL, at ? &at->out : NULL};
+    for (size_t i = 0; at && i < COUNT(layers); i++) {
+        const struct linear *layer = layers[i];
+        const uint64_t end = layer->weight_at + layer->in * layer->out;
+        if (parameter->lowp_only && parameter->offset >= layer->weight_at && parameter->offset < end) {
+            *row = (size_t)(parameter->offset - layer->weight_at) / layer->in;
+            return layer;
+        }
+    }
+    return NULL;
+}
+
+/* Reads A and B of all adapters of a layer: those parameters behind its weight. */
+static int hold_adapters(struct model_reader *reader, const struct parameter *parameter,
+                         const struct linear *layer) {
+    const struct parameters *parameters = reader->parameters;
+    const size_t rank = parameters->adapter_rank;
+    if (reader->merged == parameter) {
+        return 0;
+    }
+    reader->merged = NULL;
+    free(reader->a);
+    free(reader->b);
+    reader->a = memory_allocate(layer->adapter_count * rank * layer->in, sizeof *reader->a);
+    reader->b = memory_allocate(layer->out * rank, sizeof *reader->b);
+    for (size_t i = 0; i < parameters->count; i++) {
+        const struct parameter *other = &parameters->table[i];
+        float *to = NULL;
+        for (size_t k = 0; k < layer->adapter_count && other->adapter; k++) {
+            const uint64_t a_at = layer->a_at + k * rank * layer->in;
+            to = other->offset == a_at                      ? reader->a + (a_at - layer->a_at)
+                 : other->offset == layer->adapters[k].b_at ? reader->b + layer->adapters[k].first * rank
+                                                            : to;
+        }
+        if (to && read_adapter(reader, other, 0, other->elements, to)) {
+            return -1;
+        }
+    }
+    reader->merged = parameter;
+    return 0;
+}
+
+/* Adds s B A to elements of a weight, or of its transpose: sums in double, for the numbers of a line at once. */
+static int merge(struct model_reader *reader, const struct parameter *parameter, bool transposed, uint64_t first,
+                 uint64_t count, float *values) {
+    size_t above = 0; /* rows of the layer's weight before the parameter's */
+    const struct linear *layer = layer_of(reader->parameters, parameter, &above);
+    if (!layer || layer->adapter_count == 0) {
+        return 0;
+    }
+    if (hold_adapters(reader, parameter, layer)) {
+        return -1;
+    }
+    const size_t rank = reader->parameters->adapter_rank, in = layer->in;
+    const size_t width = (size_t)parameter->shape[transposed ? 0 : 1];
+    double *sums = memory_allocate(width, sizeof *sums);
+    for (uint64_t done = 0; done < count;) {
+        const size_t line = (size_t)((first + done) / width), from = (size_t)((first + done) % width);
+        const size_t end = size_smaller(width, from + (size_t)(count - done));
+        memset(sums, 0, width * sizeof *sums);
+        for (size_t k = 0; k < layer->adapter_count; k++) {
+            const size_t top = layer->adapters[k].first, bottom = top + layer->adapters[k].count;
+            for (size_t j = 0; j < rank; j++) {
+                const float *a = reader->a + (k * rank + j) * in, *b = reader->b + j;
+                for (size_t i = from; transposed && i < end; i++) {
+                    const size_t row = above + i;
+                    sums[i] += row >= top && row < bottom ? (double)b[row * rank] * (double)a[line] : 0.0;
+                }
+                const size_t row = above + line;
+                const bool is_covered = !transposed && row >= top && row < bottom;
+                for (size_t i = from; is_covered && i < end; i++) {
+                    sums[i] += (double)b[row * rank] * (double)a[i];
+                }
+            }
+        }
+        for (size_t i = from; i < end; i++) {
+            values[done++] += (float)((double)reader->parameters->adapter_scale * sums[i]);
+        }
+    }
+    free(sums);
+    return 0;
+}
+
+int model_reader_read(struct model_reader *reader, const struct parameter *parameter, bool transposed,
+                      uint64_t first, uint64_t count, float *values) {
+    const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
+    const bool trained = is_trained(reader, parameter);
+    const int status = trained && transposed ? read_transposed(reader->trained, parameter, first, count, values)
+                       : trained             ? read_file(reader->trained, parameter->name, first, count, values)
+                                 : weights_read(reader->weights, plain, transposed, first, count, values);
+    return status || (reader->adapter && merge(reader, parameter, transposed, first, count, values)) ? -1 : 0;
+}
+
+/* ---- opening */
+
+/* Opens a file beside the base's, of the model's adapter or of other parameters, and checks its tensors: all of an
+ * adapter's must be there, and nothing else. */
+static int open_file(const struct model_reader *reader, const char *path, bool of_adapter,
+                     struct safetensors **file) {
+    const struct parameters *parameters = reader->parameters;
+    size_t found = 0;
+    int status = safetensors_open(path, file);
+    for (size_t i = 0; i < parameters->count && status == 0; i++) {
+        const struct parameter *parameter = &parameters->table[i];
+        struct tensor_info wanted = weights_tensor(parameter);
+        if (parameter->adapter != of_adapter) {
+            continue;
+        }
+        char *name = of_adapter ? adapter_tensor_name(reader->config, parameter) : memory_string(parameter->name);
+        wanted.name = name;
+        const struct tensor_info *info = safetensors_find(*file, name);
+        found += info != NULL;
+        if ((info || of_adapter) && !weights_require(info, &wanted)) {
+            status = error_prefix("%s", path);
+        }
+        free(name);
+    }
+    return status || found == (*file)->count
+               ? status
+               : error_set("%s has %zu tensors, of which %zu are of this model%s: it belongs to another one", path,
+                           (*file)->count, found, of_adapter ? "'s adapter" : "");
+}
+
+/* What neither the base nor the checkpoint has must be new. */
+static int check_base(const struct model_reader *reader) {
+    const struct model_files *files = reader->files;
+    char digest[CHECKSUM_SIZE];
+    for (size_t i = 0; i < reader->parameters->count; i++) {
+        const struct parameter *parameter = &reader->parameters->table[i];
+        const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
+        const bool trained = reader->trained && safetensors_find(reader->trained, parameter->name);
+        if (plain ? memcmp(plain->shape, parameter->shape, sizeof plain->shape) != 0
+                  : !trained && !parameter->adapter && !parameter->auxiliary && !parameter->upcycled) {
+            return error_set("%s has no '%s' of this model's shape: config.json and the base model do not belong "
+                             "together",
+                             files->base, parameter->name);
+        }
+    }
+    if (!*files->checksum) {
+        return 0;
+    }
+    if (weights_checksum(files->base, digest)) {
+        return -1;
+    }
+    return strcmp(digest, files->checksum) == 0
+               ? 0
+               : error_set(
+                     "%s has other weights than those that the adapter in %s was trained on: give --base FOLDER "
+                     "for these",
+                     files->base, files->folder);
+}
+
+int model_reader_open(const struct model_files *files, const struct model_config *config,
+                      const struct parameters *parameters, struct model_reader **opened) {
+    struct model_reader *reader = *opened = memory_zeroed(1, sizeof *reader);
+    *reader = (struct model_reader){.files = files, .config = config, .parameters = parameters};
+    parameters_create(&files->plain, &reader->plain);
+    return (files->adapter &&
+            open_file(reader, path_of("%s/" ADAPTER_FILE, files->adapter).text, true, &reader->adapter)) ||
+                   (files->trained &&
+                    open_file(reader, path_of("%s/" WEIGHTS_FILE, files->folder).text, false, &reader->trained)) ||
+                   check_base(reader) || weights_open(files->base, &files->plain, &reader->plain, &reader->weights)
+               ? -1
+               : 0;
+}
+
+void model_reader_close(struct model_reader *reader) {
+    if (reader) {
+        weights_close(reader->weights);
+        safetensors_close(reader->adapter);
+        safetensors_close(reader->trained);
+        parameters_release(&reader->plain);
+        free(reader->a);
+        free(reader->b);
+        free(reader);
+    }
+}
+
+/* ---- loading */
+
+struct loading {
+    struct model_reader *reader;
+    struct gpt *gpt;
+    uint64_t seed;
+    const struct norm_offsets *norm; /* whose gain and bias are in memory; NULL: none */
+    float *gain, *bias;              /* [n_embd] each */
+};
+
+/* Values of a parameter that the plain model lacks. They may follow from gain and bias of the plain model's norm in
+ * the same sublayer, or of ln_f. */
+static int new_values(struct loading *all, const struct parameter *parameter, uint64_t first, uint64_t count,
+                      float *values) {
+    const struct model_config *config = &all->gpt->config;
+    if (!parameter->upcycled) {
+        parameter_first_values(parameter, config, all->seed, first, count, values);
+        return 0;
+    }
+    const struct norm_offsets *norm = &all->reader->plain.sublayers[parameter->sublayer].norm;
+    for (size_t i = 0; all->norm != norm && i < all->reader->plain.count; i++) {
+        const struct parameter *plain = &all->reader->plain.table[i];
+        float *to = plain->offset_copy == &norm->gain   ? all->gain
+                    : plain->offset_copy == &norm->bias ? all->bias
+                                                        : NULL;
+        if (to && weights_read(all->reader->weights, plain, false, 0, plain->elements, to)) {
+            return -1;
+        }
+    }
+    all->norm = norm;
+    const struct residual_init init = {.streams = config->n_streams,
+                                       .sublayer = parameter->sublayer,
+                                       .stream = model_config_first_stream(config, parameter->sublayer),
+                                       .settings = &config->settings,
+                                       .hc_eps = config->hc_eps,
+                                       .gain = all->gain,
+                                       .bias = all->bias,
+                                       .channels = config->n_embd};
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = parameter->upcycled((int64_t)(first + i), &init);
+    }
+    return 0;
+}
+
+static int load_piece(void *context, size_t number, uint64_t first, uint64_t count, float *values) {
+    struct loading *all = context;
+    const struct model_reader *reader = all->reader;
+    const struct parameters *parameters = &all->gpt->parameters;
+    const struct parameter *parameter = &parameters->table[number];
+    const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
+    int status = 0;
+    if (parameter->adapter && reader->adapter) {
+        status = read_adapter(reader, parameter, first, count, values);
+    } else if (is_trained(reader, parameter)) {
+        status = read_file(reader->trained, parameter->name, first, count, values);
+    } else if (plain) {
+        status = weights_read(reader->weights, plain, false, first, count, values);
+    } else {
+        status = new_values(all, parameter, first, count, values);
+    }
+    if (status) {
+        return -1;
+    }
+    return parameter_write(all->gpt->compute, parameters, parameter, first, count, values)
+               ? error_prefix("tensor '%s'", parameter->name)
+               : 0;
+}
+
+int model_files_load(const struct model_files *files, uint64_t seed, struct gpt *gpt) {
+    const struct parameters *parameters = &gpt->parameters;
+    const size_t width = (size_t)gpt->config.n_embd;
+    struct loading all = {.gpt = gpt, .seed = seed};
+    struct tensor_info *infos = weights_tensors(parameters);
+    all.gain = memory_zeroed(width, sizeof *all.gain);
+    all.bias = memory_zeroed(width, sizeof *all.bias);
+    const int status = model_reader_open(files, &gpt->config, parameters, &all.reader) ||
+                       tensors_each_piece(infos, parameters->count, load_piece, &all);
+    model_reader_close(all.reader);
+    free(all.gain);
+    free(all.bias);
+    free(infos);
+    parameters_round(gpt->compute, parameters);
+    return status ? -1 : 0;
+}
