@@ -4,7 +4,8 @@
  */
 #include "types.cl"
 
-#define BLOCK 64
+#define BLOCK   64
+#define IN_WORD (NARROW == 1 ? 4 : 8)
 #define WORDS                                                                                                      \
     (NARROW == 1 ? BLOCK / 4 : BLOCK / 8) /* of a block's codes: bytes need an extension on some devices */
 
@@ -29,12 +30,17 @@ __constant float values[16] = {-1.0f,
                                1.0f};
 #endif
 
-/* The value of element i of a block, of scale 1. */
-static float narrow_value(__global const uint *block, uint i) {
+/* Codes of a block from element `first` on, a multiple of VEC: those in the lowest bits belong to it. */
+static uint narrow_word(__global const uint *block, uint first) {
+    return NARROW == 1 ? block[first / 4] >> first % 4 * 8 : block[first / 8] >> first % 8 / 2 * 8;
+}
+
+/* The value of scale 1 of code k of a word; of two in a byte the first is in the high half. */
+static float narrow_value(uint word, int k) {
 #if NARROW == 1
-    return (int)(block[i / 4] << (24 - i % 4 * 8)) >> 24;
+    return (int)(word << (24 - 8 * k)) >> 24;
 #else
-    return values[block[i / 8] >> (i % 8 / 2 * 8 + (i % 2 ? 0 : 4)) & 15]; /* the first of two in the high half */
+    return values[word >> (k / 2 * 8 + (k % 2 ? 0 : 4)) & 15];
 #endif
 }
 
@@ -43,11 +49,13 @@ __kernel void narrow_expand(__global const uint *codes, __global const float *sc
                             uint columns, __global act_t *weights) {
     const uint i = get_global_id(0) * VEC;
     if (i < count) {
-        const uint row = i / columns, column = i % columns;
+        const uint row = i / columns, column = i % columns, first = column % BLOCK;
         const size_t in_row = (columns + BLOCK - 1) / BLOCK, block = first_block + row * in_row + column / BLOCK;
+        const float scale = scales[block];
         float numbers[VEC];
-        for (int k = 0; k < VEC; k++) {
-            numbers[k] = narrow_value(codes + block * WORDS, column % BLOCK + k) * scales[block];
+        UNROLL(VEC) for (int k = 0; k < VEC; k++) {
+            const uint word = narrow_word(codes + block * WORDS, first + k / IN_WORD * IN_WORD);
+            numbers[k] = narrow_value(word, NARROW == 2 && VEC == 1 ? first % 2 : k % IN_WORD) * scale;
         }
         ACT_STORE(VEC_LOAD(numbers), weights + i);
     }

@@ -102,30 +102,48 @@ static struct matrix adapters_low(struct operations *operations, const struct pa
     return low;
 }
 
-/* y += s drop(x) A^T B^T */
-static void adapters_forward(struct operations *operations, const struct parameters *parameters,
-                             const struct linear *layer, const struct linear_input *input, struct matrix y) {
+/* c = a b^T, or is added to. */
+static void multiply(struct operations *operations, struct matrix a, struct matrix b, struct matrix c, bool adds) {
+    gemm_run(operations->compute,
+             &(struct gemm_call){.transpose_b = true, .a = a, .b = b, .c = c, .beta = adds ? 1.0f : 0.0f});
+}
+
+/* y = x W^T + s drop(x) A^T B^T of an input. Where adapters make all of y they come first: a GEMM adds to what is
+ * there for less than a later one reads and writes y again. */
+static void input_forward(struct operations *operations, const struct parameters *parameters,
+                          const struct linear *layer, const struct linear_input *input, struct matrix w,
+                          struct matrix y) {
     const struct reached reached = reach(parameters, layer, input);
-    struct matrix x = matrix_of(input->x, 0, y.rows, layer->in);
+    const struct matrix x = matrix_of(input->x, 0, y.rows, layer->in);
+    struct matrix dropped = x;
+    size_t covered = 0;
+    for (size_t i = 0; i < reached.count; i++) {
+        covered += part_of(parameters, layer, input, reached, i, y, NULL, y).y.columns;
+    }
+    const bool few = y.rows <= FEW_ROWS, comes_first = !few && covered == input->count;
+    if (!comes_first) {
+        linear_multiply(operations, x, w, y);
+    }
     if (reached.count == 0) {
         return;
     }
     compute_set_module(operations->compute, "adapters");
-    const struct matrix low = adapters_low(operations, parameters, layer, input, reached, &x);
+    const struct matrix low = adapters_low(operations, parameters, layer, input, reached, &dropped);
     for (size_t i = 0; i < reached.count; i++) {
         const struct adapter_part part =
             part_of(parameters, layer, input, reached, i, y, parameters->weights_lowp, low);
-        if (y.rows <= FEW_ROWS) {
+        if (few) {
             const struct adapter_rows arrays = {span_of(part.low), span_of(part.b), span_of(part.y), reached.width,
                                                 layer->out};
             adapter_add(operations, y.rows, part.y.columns, part.low.columns, &arrays);
         } else {
-            gemm_run(
-                operations->compute,
-                &(struct gemm_call){.transpose_b = true, .a = part.low, .b = part.b, .c = part.y, .beta = 1.0f});
+            multiply(operations, part.low, part.b, part.y, !comes_first);
         }
     }
     compute_set_module(operations->compute, "GEMMs of layers");
+    if (comes_first) {
+        multiply(operations, x, w, y, true);
+    }
 }
 
 /* The gradients of A and B, and their part of d_x, which later parts add to. False: the input has no adapters, and
@@ -184,9 +202,8 @@ void linear_forward(struct operations *operations, const struct parameters *para
         return;
     }
     for (const struct linear_input *input = inputs; input < inputs + count; input++) {
-        linear_multiply(operations, matrix_of(input->x, 0, rows, layer->in), weights_of(input, layer, weights),
-                        outputs_of(input, layer, rows, y));
-        adapters_forward(operations, parameters, layer, input, outputs_of(input, layer, rows, y));
+        input_forward(operations, parameters, layer, input, weights_of(input, layer, weights),
+                      outputs_of(input, layer, rows, y));
     }
     if (bias.buffer) {
         bias_forward(operations, rows, layer->out, bias, y);
