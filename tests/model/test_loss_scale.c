@@ -173,37 +173,50 @@ UNIT_TEST(scale_is_taken_out_of_norm_and_step) {
 
 /* Bytes that a model with these options has on the device after a step: those of its plan, in 16 bits but for the
  * fp32 copies of matrices, which the GEMM backend makes when it needs larger ones. */
-static size_t check_plan(const struct gpt_options *options) {
-    const struct model_config config = small_model_config("shc", 4);
+static size_t check_plan(const struct model_config *config, const struct gpt_options *options) {
     const size_t before = compute->allocated_bytes;
     SMALL_MODEL model;
-    small_model_create_planned(&model, compute, &config, options);
+    small_model_create_planned(&model, compute, config, options);
     small_model_train(&model, 1, 1e-3);
     const size_t bytes = compute->allocated_bytes - before, planned = model.gpt.plan.total_bytes;
-    print_message("  %s, moments %s, master %s, recompute %d, optimizer %s: %zu of %zu bytes\n",
+    print_message("  %s, moments %s, master %s, frozen weights %d, recompute %d, optimizer %s: %zu of %zu bytes\n",
                   element_name(options->type), element_name((enum element_type)options->optimizer.moments),
-                  element_name((enum element_type)options->optimizer.master), options->recompute,
-                  model.gpt.optimizer->name, bytes, planned);
+                  element_name((enum element_type)options->optimizer.master), options->optimizer.frozen_weights,
+                  options->recompute, model.gpt.optimizer->name, bytes, planned);
     assert_true(bytes <= planned && bytes >= planned / 10 * 9);
     assert_true(bytes == planned || options->type != ELEMENT_FP32);
     return bytes;
 }
 
 UNIT_TEST(plan_knows_all_memory) {
+    const struct model_config config = small_model_config("shc", 4);
     size_t bytes[24];
     for (size_t i = 0; i < COUNT(bytes); i++) {
         const struct gpt_options options = {.type = (enum element_type)(i / 8),
                                             .optimizer = {.optimizer = i & 2 ? 1 : 0,
                                                           .moments = i & 4 ? ELEMENT_BF16 : ELEMENT_FP32},
                                             .recompute = i & 1};
-        bytes[i] = check_plan(&options);
+        bytes[i] = check_plan(&config, &options);
         assert_true(!(i & 4) || bytes[i] < bytes[i - 4]);
         assert_true(!(i & 1) || bytes[i] < bytes[i - 1]);
         if (options.type == ELEMENT_BF16) {
             struct gpt_options narrow = options;
             narrow.optimizer.master = ELEMENT_BF16;
-            assert_true(check_plan(&narrow) < bytes[i]);
+            assert_true(check_plan(&config, &narrow) < bytes[i]);
         }
+    }
+}
+
+/* With adapters the model's own weights have neither gradients nor states; narrow ones leave their buffers, too. */
+UNIT_TEST(plan_knows_adapters) {
+    struct model_config config = small_model_config("rc", 1);
+    small_model_set(&config, "n_embd=64 mlp_width=128");
+    const size_t whole = check_plan(&config, &(struct gpt_options){.type = ELEMENT_FP32});
+    config.lora = (struct lora_settings){.rank = 2, .alpha = 4.0, .targets = 1u << LORA_UP | 1u << LORA_O};
+    for (int kept = FROZEN_AS_OTHERS; kept <= FROZEN_NF4; kept++) {
+        const struct gpt_options options = {.type = kept == FROZEN_BF16 ? ELEMENT_BF16 : ELEMENT_FP32,
+                                            .optimizer.frozen_weights = kept};
+        assert_true(check_plan(&config, &options) < whole);
     }
 }
 
