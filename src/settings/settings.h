@@ -102,7 +102,7 @@ int schedule_check(const struct optimizer_settings *optimizer);
     TEXT("adapter", adapter, NULL,                                                                                 \
          "folder of an adapter (LoRA) of the model in --checkpoint, as PEFT saves it, or of a run with one"),      \
         TEXT("base", base, NULL,                                                                                   \
-             "the folder of the base model, where --checkpoint is of a run with an adapter and that has moved")
+             "folder of the base model, if --checkpoint has an adapter and its base model has moved")
 
 /* master: an int *, for an enum element_type; of programs that do not train */
 #define MASTER_OPTION(master)                                                                                      \

@@ -54,6 +54,7 @@ OPCODE(clz_b32, w, w, _, _, u, a.u ? (uint32_t)__builtin_clz(a.u) : 32)
 
 /* bfe: c bits of a from bit b on, of which only eight count. */
 OPCODE(bfe_u32, w, w, w, w, u, (uint32_t)field(a.u, b.u, c.u))
+OPCODE(bfe_s32, w, w, w, w, s, signed_field(a.u, b.u, c.u))
 OPCODE(bfe_u64, d, d, w, w, u, field(a.u, b.u, c.u))
 
 /* ---- of 16 bits, whose upper half is not looked at */

@@ -35,6 +35,18 @@ static uint64_t field(uint64_t value, uint32_t from, uint32_t bits) {
     return bits < 64 ? shifted & (((uint64_t)1 << bits) - 1) : shifted;
 }
 
+/* The same of 32 bits, where the highest of the field, or of the value, stands for all above it. */
+static int32_t signed_field(uint32_t value, uint32_t from, uint32_t bits) {
+    from &= 255;
+    bits &= 255;
+    const uint32_t top = from + bits > 32 ? 31 : from + bits - 1;
+    uint32_t result = bits > 0 && value >> top & 1 ? UINT32_MAX : 0;
+    for (uint32_t i = 0; i < bits && from + i <= 31 && i <= 31; i++) {
+        result = (result & ~((uint32_t)1 << i)) | (value >> (from + i) & 1) << i;
+    }
+    return (int32_t)result;
+}
+
 static double saturated(double value, double least, double most) {
     return isnan(value) ? 0.0 : value < least ? least : value > most ? most : value;
 }
