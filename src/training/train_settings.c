@@ -53,8 +53,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
              "folder of an adapter to begin with, as PEFT saves it, or of a run with one"),
         PROCESS_TEXT(
             "base", &settings->base, NULL,
-            "the folder of the base model, where a checkpoint with an adapter is resumed or begun with and "
-            "that has moved"),
+            "folder of the base model, if the run begins or goes on with an adapter and its base model has moved"),
         HEADING("Computing"),
         TYPE_OPTION(&settings->dtype, "auto"),
         CHOICE("recompute", &settings->recompute, "off", RECOMPUTE_WORDS,

@@ -19,7 +19,7 @@ from programs import FAILED, INTERRUPTED, WRONG_USAGE
 
 ITERATIONS = 20
 ANY_ERROR = tuple(range(1, 256))
-SOON = 15  # seconds in which a job that has lost a rank must have ended
+SOON = 45  # seconds in which a job that has lost a rank must have ended
 TCP = {"HCTRAIN_RANKS_PER_HOST": 1, "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo"}
 BY_RANK = str(TESTS / "support/by_rank.sh")  # of two commands with "," between them rank 0 runs the first, rank 1 the second
 
