@@ -33,7 +33,7 @@ import peft
 import torch
 import transformers
 from bitsandbytes.functional import dequantize_4bit, quantize_4bit
-from compared_programs import Programs, gradients_off_by, off_by
+from compared_programs import Programs, gradients_off_by, off_by, random_model
 from safetensors.torch import load_file, save_file
 
 LOSS, GRADIENT, MERGED = 1e-5, 1e-4, 1e-6
@@ -57,16 +57,6 @@ def report(name, limits, *found):
 
 def head(title, *columns):
     print("%-71s%s" % (title, "".join(" %9s" % column for column in columns)))
-
-
-@torch.no_grad()
-def random_model(kind, shape):
-    """A causal language model in fp32. All its weights are random, biases and the gains of norms, too."""
-    config = transformers.AutoConfig.for_model(kind, bos_token_id=None, eos_token_id=None, **shape)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for parameter in model.parameters():
-        parameter += 0.1 * torch.randn_like(parameter)
-    return model
 
 
 def shape_of(kind, channels, inner, vocabulary, context, **more):

@@ -21,7 +21,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
-from compared_programs import Programs, gradients_off_by, load_file_as
+from compared_programs import Programs, gradients_off_by, load_file_as, random_model
 from safetensors.torch import load_file, save_file
 
 LOGITS, LOSS, GRADIENT = 1e-4, 1e-5, 1e-4
@@ -61,16 +61,6 @@ def shake(folder):
         wide = gate and not name.rpartition(".")[2].startswith("w_")
         tensor += (0.5 if wide else 0.1) * torch.randn_like(tensor)
     save_file(tensors, path, metadata={"format": "pt"})
-
-
-@torch.no_grad()
-def random_model(kind, shape):
-    """A causal language model of transformers, in fp32. All its weights are random, biases and the gains of norms, too."""
-    config = transformers.AutoConfig.for_model(kind, bos_token_id=None, eos_token_id=None, **shape)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for parameter in model.parameters():
-        parameter += 0.1 * torch.randn_like(parameter)
-    return model
 
 
 def batch(vocabulary):

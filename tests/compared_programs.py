@@ -31,6 +31,17 @@ def gradients_off_by(ours, theirs, least=1e-2):
     return max(((ours[name] - theirs[name]).norm() / torch.maximum(theirs[name].norm(), least * whole)).item() for name in ours)
 
 
+@torch.no_grad()
+def random_model(kind, shape):
+    """A causal language model of transformers, in fp32. All its weights are random, biases and the gains of norms, too."""
+    import transformers  # which not all of the scripts need
+    config = transformers.AutoConfig.for_model(kind, bos_token_id=None, eos_token_id=None, **shape)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    for parameter in model.parameters():
+        parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
 class Programs:
     """The programs of a build, and a folder for what they make."""
 

@@ -144,9 +144,6 @@ int adapter_config_read(const char *folder, struct model_config *config) {
     return status ? error_prefix("%s", path.text) : 0;
 }
 
-/* What GPT-2's and Llama's modules are called in Hugging Face's models: of GPT-2 as here. */
-static const char *const llama_modules[][2] = {{"attn.", "self_attn."}, {"mlp.", "mlp."}};
-
 /* The modules as PEFT's target_modules; a new reference. */
 static json_t *targets_json(const struct model_config *config) {
     const unsigned both = 1u << LORA_O | 1u << LORA_DOWN, targets = config->lora.targets;
@@ -188,11 +185,9 @@ char *adapter_tensor_name(const struct model_config *config, const struct parame
     if (model_config_modules(config).gpt2) {
         return memory_format("base_model.model.transformer.h.%ld.%.*s%s.weight", layer, length, module, kind);
     }
-    const char *const *place =
-        llama_modules[strncmp(module, llama_modules[0][0], strlen(llama_modules[0][0])) != 0];
-    const int skipped = (int)strlen(place[0]);
-    return memory_format("base_model.model.model.layers.%ld.%s%.*s_proj%s.weight", layer, place[1],
-                         length - skipped, module + skipped, kind);
+    const char *of_attention = strncmp(module, "attn.", 5) == 0 ? "self_" : "";
+    return memory_format("base_model.model.model.layers.%ld.%s%.*s_proj%s.weight", layer, of_attention, length,
+                         module, kind);
 }
 
 /* ---- base.json */

@@ -250,14 +250,23 @@ static int merge(struct model_reader *reader, const struct parameter *parameter,
     return 0;
 }
 
+/* What was trained beside the adapter, or else is the base's. */
+static int read_stored(const struct model_reader *reader, const struct parameter *parameter, bool transposed,
+                       uint64_t first, uint64_t count, float *values) {
+    if (is_trained(reader, parameter)) {
+        return transposed ? read_transposed(reader->trained, parameter, first, count, values)
+                          : read_file(reader->trained, parameter->name, first, count, values);
+    }
+    return weights_read(reader->weights, parameters_find(&reader->plain, parameter->name), transposed, first, count,
+                        values);
+}
+
 int model_reader_read(struct model_reader *reader, const struct parameter *parameter, bool transposed,
                       uint64_t first, uint64_t count, float *values) {
-    const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
-    const bool trained = is_trained(reader, parameter);
-    const int status = trained && transposed ? read_transposed(reader->trained, parameter, first, count, values)
-                       : trained             ? read_file(reader->trained, parameter->name, first, count, values)
-                                 : weights_read(reader->weights, plain, transposed, first, count, values);
-    return status || (reader->adapter && merge(reader, parameter, transposed, first, count, values)) ? -1 : 0;
+    return read_stored(reader, parameter, transposed, first, count, values) ||
+                   (reader->adapter && merge(reader, parameter, transposed, first, count, values))
+               ? -1
+               : 0;
 }
 
 /* ---- opening */
@@ -297,15 +306,14 @@ static int check_base(const struct model_reader *reader) {
     for (size_t i = 0; i < reader->parameters->count; i++) {
         const struct parameter *parameter = &reader->parameters->table[i];
         const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
-        const bool trained = reader->trained && safetensors_find(reader->trained, parameter->name);
         if (plain ? memcmp(plain->shape, parameter->shape, sizeof plain->shape) != 0
-                  : !trained && !parameter->adapter && !parameter->auxiliary && !parameter->upcycled) {
+                  : !is_trained(reader, parameter) && !parameter->adapter && !parameter_is_new(parameter)) {
             return error_set("%s has no '%s' of this model's shape: config.json and the base model do not belong "
                              "together",
                              files->base, parameter->name);
         }
     }
-    if (!*files->checksum) {
+    if (strcmp(files->base, files->folder) == 0) { /* not one that base.json names */
         return 0;
     }
     if (weights_checksum(files->base, digest)) {
@@ -394,14 +402,11 @@ static int load_piece(void *context, size_t number, uint64_t first, uint64_t cou
     const struct model_reader *reader = all->reader;
     const struct parameters *parameters = &all->gpt->parameters;
     const struct parameter *parameter = &parameters->table[number];
-    const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
     int status = 0;
     if (parameter->adapter && reader->adapter) {
         status = read_adapter(reader, parameter, first, count, values);
-    } else if (is_trained(reader, parameter)) {
-        status = read_file(reader->trained, parameter->name, first, count, values);
-    } else if (plain) {
-        status = weights_read(reader->weights, plain, false, first, count, values);
+    } else if (is_trained(reader, parameter) || parameters_find(&reader->plain, parameter->name)) {
+        status = read_stored(reader, parameter, false, first, count, values);
     } else {
         status = new_values(all, parameter, first, count, values);
     }

@@ -430,12 +430,8 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     if (options->parameters) {
         gpt->parameters = *options->parameters;
-    } else {
-        const struct frozen_settings frozen = {options->optimizer.freeze, options->optimizer.lora_train,
-                                               options->optimizer.frozen_weights, !is_training(gpt)};
-        if (frozen_create(config, &frozen, &gpt->parameters)) {
-            return -1;
-        }
+    } else if (frozen_create(config, &options->optimizer, is_training(gpt), &gpt->parameters)) {
+        return -1;
     }
     if (options->mode == GPT_GENERATION) { /* one sequence, or a token of each */
         const int64_t tokens = options->batch > options->sequence ? options->batch : options->sequence;

@@ -6,18 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of Llama's modules, whose words are what follows the dot, and in Hugging Face's models end with _proj; and of
+ * GPT-2's, which has the same names there. */
 static const struct {
-    const char *word, *name;      /* of Llama's modules; Hugging Face's names end with _proj */
-    const char *gpt2, *gpt2_name; /* of GPT-2's */
+    const char *name, *gpt2;
 } table[LORA_MODULES] = {
-    [LORA_Q] = {"q", "attn.q", "c_attn", "attn.c_attn"},        [LORA_K] = {"k", "attn.k", "c_attn", "attn.c_attn"},
-    [LORA_V] = {"v", "attn.v", "c_attn", "attn.c_attn"},        [LORA_O] = {"o", "attn.o", "c_proj", "attn.c_proj"},
-    [LORA_GATE] = {"gate", "mlp.gate", "c_gate", "mlp.c_gate"}, [LORA_UP] = {"up", "mlp.up", "c_fc", "mlp.c_fc"},
-    [LORA_DOWN] = {"down", "mlp.down", "c_proj", "mlp.c_proj"},
+    [LORA_Q] = {"attn.q", "attn.c_attn"},     [LORA_K] = {"attn.k", "attn.c_attn"},
+    [LORA_V] = {"attn.v", "attn.c_attn"},     [LORA_O] = {"attn.o", "attn.c_proj"},
+    [LORA_GATE] = {"mlp.gate", "mlp.c_gate"}, [LORA_UP] = {"mlp.up", "mlp.c_fc"},
+    [LORA_DOWN] = {"mlp.down", "mlp.c_proj"},
 };
 
+static const char *word_of(const char *name) {
+    return strchr(name, '.') + 1;
+}
+
 const char *lora_module_name(struct lora_modules modules, enum lora_module module) {
-    return modules.gpt2 ? table[module].gpt2_name : table[module].name;
+    return modules.gpt2 ? table[module].gpt2 : table[module].name;
 }
 
 double lora_scale(const struct lora_settings *lora) {
@@ -29,15 +34,14 @@ double lora_scale(const struct lora_settings *lora) {
 static unsigned named(bool gpt2, const char *word, size_t length) {
     unsigned found = 0;
     for (size_t i = 0; i < LORA_MODULES; i++) {
-        const char *names[] = {table[i].word, gpt2 ? table[i].gpt2 : "", gpt2 ? table[i].gpt2_name : ""};
-        const size_t whole = strlen(table[i].word);
-        const bool is_theirs = !gpt2 && length == whole + 5 && strncmp(word, table[i].word, whole) == 0 &&
-                               strncmp(word + whole, "_proj", 5) == 0;
-        bool is_named = is_theirs;
+        char theirs[16];
+        snprintf(theirs, sizeof theirs, "%s_proj", word_of(table[i].name));
+        const char *names[] = {word_of(table[i].name), gpt2 ? word_of(table[i].gpt2) : theirs,
+                               gpt2 ? table[i].gpt2 : theirs};
         for (size_t k = 0; k < COUNT(names); k++) {
-            is_named |= length > 0 && strlen(names[k]) == length && strncmp(word, names[k], length) == 0;
+            const bool is_named = strlen(names[k]) == length && strncmp(word, names[k], length) == 0;
+            found |= is_named ? 1u << i : 0;
         }
-        found |= is_named ? 1u << i : 0;
     }
     return found;
 }
@@ -73,7 +77,7 @@ char *lora_write_targets(struct lora_modules modules, unsigned targets) {
     for (size_t i = 0, used = 0; i < LORA_MODULES; i++) {
         if (targets >> i & 1 && !(gpt2 && (i == LORA_K || i == LORA_V))) {
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? "," : "",
-                                     gpt2 ? table[i].gpt2_name : table[i].word);
+                                     gpt2 ? table[i].gpt2 : word_of(table[i].name));
         }
     }
     return memory_string(text);

@@ -44,7 +44,7 @@ struct optimizer_settings {
     char *muon_coefficients;  /* "a, b, c"; NULL: the usual ones */
     double new_learning_rate; /* of what a residual connection adds to a plain model; negative: as of the others */
     /* Patterns of the parameters that stay as they are, and of those that are trained beside an adapter: see
-     * frozen_settings in parameters.h. */
+     * frozen_create in parameters.h. */
     char *freeze, *lora_train;
     int frozen_weights; /* enum frozen_weights: how frozen matrices of branches are kept; without training, all */
     /* Leaves alpha_res of hyper-connections keep their values. The backward pass gives them a gradient of 0

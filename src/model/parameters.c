@@ -493,20 +493,20 @@ int frozen_mark(struct parameters *parameters, const char *pattern) {
     return status;
 }
 
-int frozen_create(const struct model_config *config, const struct frozen_settings *settings,
+int frozen_create(const struct model_config *config, const struct optimizer_settings *settings, bool training,
                   struct parameters *parameters) {
     parameters_create(config, parameters);
     parameters->frozen_weights = settings->frozen_weights;
-    if (settings->all && settings->frozen_weights == FROZEN_AS_OTHERS) {
+    if (!training && settings->frozen_weights == FROZEN_AS_OTHERS) {
         return 0;
     }
     for (size_t i = 0; i < parameters->count; i++) {
         struct parameter *parameter = &parameters->table[i];
         parameter->frozen =
-            settings->all || (config->lora.rank > 0 && !parameter->adapter && !parameter_is_new(parameter));
+            !training || (config->lora.rank > 0 && !parameter->adapter && !parameter_is_new(parameter));
     }
-    int status = !settings->all && (mark(parameters, "lora_train", settings->trained, false) ||
-                                    mark(parameters, "freeze", settings->freeze, true));
+    int status = training && (mark(parameters, "lora_train", settings->lora_train, false) ||
+                              mark(parameters, "freeze", settings->freeze, true));
     if (status == 0) {
         place_frozen(parameters);
     } else {

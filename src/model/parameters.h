@@ -6,6 +6,7 @@
 
 #include "runtime/device/compute.h"
 #include "src/model/model_config.h"
+#include "src/model/optimizer_settings.h"
 #include "src/operations/operations.h"
 
 enum { PARAMETER_MOST_MATRICES = 3 };
@@ -213,17 +214,10 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
  * "": none. -1 with an error if the pattern is none, or matches no parameter or all of them. */
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
-/* What training leaves as it is. */
-struct frozen_settings {
-    const char *freeze;  /* the pattern; NULL or "": none */
-    const char *trained; /* with adapters, which leave all else but what the residual connection brings: pattern of
-                          * what is trained as well; NULL or "": none */
-    int frozen_weights;  /* enum frozen_weights */
-    bool all;            /* there is no training */
-};
-
-/* Builds a model's table and marks these; after an error there is no table. The config has been checked. */
-int frozen_create(const struct model_config *config, const struct frozen_settings *settings,
+/* Builds a model's table and marks what is left as it is: what settings->freeze names; with adapters all but these,
+ * what the residual connection brings, and what settings->lora_train names; without training all, of which only
+ * settings->frozen_weights tells then. After an error there is no table. The config has been checked. */
+int frozen_create(const struct model_config *config, const struct optimizer_settings *settings, bool training,
                   struct parameters *parameters);
 
 /* How many elements the frozen parameters have. */

@@ -321,9 +321,7 @@ int data_parallel_plan(struct data_parallel *parallel, struct ranks *ranks, cons
                                        .bf16 = settings->allreduce_dtype == ELEMENT_BF16};
     const double elements = settings->allreduce_bucket * 1048576.0 / sizeof(float);
     const struct parameters *parameters = settings->parameters ? settings->parameters : &parallel->parameters;
-    const struct frozen_settings frozen = {settings->optimizer.freeze, settings->optimizer.lora_train,
-                                           settings->optimizer.frozen_weights, false};
-    if (!settings->parameters && frozen_create(config, &frozen, &parallel->parameters)) {
+    if (!settings->parameters && frozen_create(config, &settings->optimizer, true, &parallel->parameters)) {
         return -1;
     }
     /* Rows of the token embedding's gradient are kept apart from the head's part of it, where both exist. The last

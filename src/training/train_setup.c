@@ -520,8 +520,6 @@ static int open_run_directory(struct trainer *trainer) {
 /* What can be known without a device. */
 static int read_inputs(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct frozen_settings frozen = {settings->optimizer.freeze, settings->optimizer.lora_train,
-                                           settings->optimizer.frozen_weights, false};
     const bool resumes = settings->resumes;
     if (settings->start_over && resumes) {
         error_set("--start-over begins a run anew and --init-from resume goes on with it: give one of them");
@@ -546,7 +544,8 @@ static int read_inputs(struct trainer *trainer) {
     if (settings->model.vocab_size == 0 && open_data(trainer)) {
         return -1;
     }
-    if (model_config_check(&settings->model) || frozen_create(&settings->model, &frozen, &trainer->parameters)) {
+    if (model_config_check(&settings->model) ||
+        frozen_create(&settings->model, &settings->optimizer, true, &trainer->parameters)) {
         return fail_usage(trainer);
     }
     settings->parameters = &trainer->parameters;
