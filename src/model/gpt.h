@@ -212,8 +212,8 @@ struct dropout gpt_adapter_dropout(const struct gpt *gpt, int64_t sublayer, cons
 
 /* Returns the arena that has the weights of embeddings. */
 static inline const struct buffer *gpt_tables(const struct gpt *gpt) {
-    const struct parameters *parameters = &gpt->parameters;
-    return parameters->fp32_elements == parameters->narrow_from ? parameters->weights : parameters->weights_lowp;
+    const bool are_fp32 = tables_type(&gpt->operations.shape) == ELEMENT_FP32;
+    return are_fp32 ? gpt->parameters.weights : gpt->parameters.weights_lowp;
 }
 
 /* Returns the spans of a layer norm's parameters in the arena of weights, or of gradients. */

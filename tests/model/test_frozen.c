@@ -159,6 +159,23 @@ UNIT_TEST(frozen_weights_of_bf16_stay_too) {
     }
 }
 
+/* Tables in 16 bits although no parameter has lost its fp32 copy: all of them are trained. */
+UNIT_TEST(tables_are_read_in_the_type_of_their_kernels) {
+    const struct model_config configs[] = {config_of("rc"), with_value_embeds()};
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        float losses[2];
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const struct gpt_options options = {
+                .type = ELEMENT_BF16, .optimizer = {.frozen_weights = narrow ? FROZEN_BF16 : FROZEN_AS_OTHERS}};
+            SMALL_MODEL model;
+            small_model_create_planned(&model, compute, &configs[i], &options);
+            small_model_randomise(&model, 3);
+            losses[narrow] = small_model_backward(&model, (struct gpt_pass){.dropout = false});
+        }
+        assert_float_equal(losses[0], losses[1], 0.01f * losses[0]);
+    }
+}
+
 /* Those that take too long: the first one takes the C library's regexec hours; one asks for a limit of its own. */
 UNIT_TEST(patterns_that_cannot_be_meant_or_take_too_long_are_refused) {
     static const char invalid[] = "is not a valid regular expression: ",
