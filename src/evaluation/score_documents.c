@@ -403,7 +403,7 @@ static int score_all(struct batch *batch, struct progress *progress, struct perp
             return -1;
         }
         for (size_t i = 0; i < batch->window_count; i++) { /* all ranks have the same losses */
-            if (perplexity_check_loss(batch->windows[i].loss)) {
+            if (perplexity_check_loss(batch->windows[i].sums.loss)) {
                 return -1;
             }
         }
@@ -412,7 +412,7 @@ static int score_all(struct batch *batch, struct progress *progress, struct perp
         for (uint64_t i = 0; ranks->index == 0 && i < batch->documents && status == 0; i++) {
             struct scored_document *document = &batch->results[i];
             for (size_t done = 0; done < batch->lengths[i].tokens; done += batch->context, window++) {
-                document->sums.log_likelihood -= window->loss;
+                document->sums.log_likelihood -= window->sums.loss;
                 document->greedy &= !window->missed;
             }
             perplexity_add(total, &document->sums);

@@ -268,12 +268,8 @@ static int add_batch(const struct gpt *gpt, const struct batch_sampler *sampler,
     const size_t count = (size_t)(sampler->shape.batch * sampler->shape.sequence);
     float *losses = memory_allocate(count, sizeof *losses);
     const int status = buffer_read(gpt->compute, gpt->losses, 0, losses, count * sizeof *losses);
-    for (size_t i = 0; status == 0 && i < count; i++) {
-        const unsigned bytes = target_bytes(token_bytes, sampler->y[i]);
-        sums->targets += sampler->y[i] >= 0;
-        sums->loss += (double)losses[i];
-        sums->text_loss += bytes > 0 ? (double)losses[i] : 0.0;
-        sums->bytes += bytes;
+    if (status == 0) {
+        loss_sums_add_targets(sums, losses, sampler->y, count, token_bytes);
     }
     free(losses);
     return status;
@@ -281,8 +277,9 @@ static int add_batch(const struct gpt *gpt, const struct batch_sampler *sampler,
 
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, const uint16_t *token_bytes, struct loss_sums *all) {
-    struct loss_sums *sums = memory_zeroed((size_t)batches + 1, sizeof *sums); /* of this rank's batches, else 0 */
-    double *interrupted = &sums[batches].loss;
+    /* of this rank's batches, else 0; the last is for loss_sums_share */
+    struct loss_sums *sums = memory_zeroed((size_t)batches + 1, sizeof *sums);
+    const size_t values = ((size_t)batches + 1) * (sizeof *sums / sizeof(double));
     int status = 0;
     for (int64_t i = ranks->index; status == 0 && i < batches && !interrupt_requested(); i += ranks->count) {
         status = batch_sampler_read(sampler, i, 0) || gpt_set_batch(gpt, sampler->shape, sampler->x, sampler->y);
@@ -295,19 +292,10 @@ int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampl
             progress_show(progress, "batches", i + 1, batches, "");
         }
     }
-    if (status == 0) {
-        *interrupted = interrupt_requested();
-        status = ranks_sum(ranks, &sums->targets, ((size_t)batches + 1) * (sizeof *sums / sizeof(double)));
-    }
-    if (status == 0 && *interrupted > 0.0) {
-        status = error_set("interrupted");
-    }
+    status = status || loss_sums_share(ranks, &sums->targets, values);
     *all = (struct loss_sums){0};
     for (int64_t i = 0; i < batches; i++) {
-        all->targets += sums[i].targets;
-        all->loss += sums[i].loss;
-        all->text_loss += sums[i].text_loss;
-        all->bytes += sums[i].bytes;
+        loss_sums_add(all, &sums[i]);
     }
     if (status == 0 && !(all->targets > 0.0)) {
         status = error_set("%s: all tokens of the batches that estimate the loss (eval_iters = %" PRId64

@@ -9,16 +9,47 @@ double loss_sums_bits(const struct loss_sums *sums) {
     return sums->bytes > 0.0 ? sums->text_loss / sums->bytes / log(2.0) : (double)NAN;
 }
 
+void loss_sums_add(struct loss_sums *sums, const struct loss_sums *others) {
+    sums->targets += others->targets;
+    sums->loss += others->loss;
+    sums->text_loss += others->text_loss;
+    sums->bytes += others->bytes;
+}
+
+void loss_sums_add_targets(struct loss_sums *sums, const float *losses, const int32_t *targets, size_t count,
+                           const uint16_t *token_bytes) {
+    for (size_t i = 0; i < count; i++) {
+        const unsigned bytes = token_bytes && targets[i] >= 0 ? token_bytes[targets[i]] : 0;
+        sums->targets += targets[i] >= 0;
+        sums->loss += (double)losses[i];
+        sums->text_loss += bytes > 0 ? (double)losses[i] : 0.0;
+        sums->bytes += bytes;
+    }
+}
+
+int loss_sums_share(const struct ranks *ranks, double *values, size_t count) {
+    values[count - 1] = interrupt_requested();
+    if (ranks_sum(ranks, values, count)) {
+        return -1;
+    }
+    return values[count - 1] > 0.0 ? error_set("interrupted") : 0;
+}
+
+/* What a rank knows of a window: zeros where another one scores it. */
+struct window_sums {
+    struct loss_sums losses;
+    double missed;
+};
+
 /* The memory in which batches are made. */
 struct work {
     struct gpt *gpt;
     struct loss_window *windows;
-    size_t *order;  /* [count] long windows first */
-    int32_t *x, *y; /* [batch, sequence] */
-    float *losses;  /* [batch, sequence] */
-    float *logits;  /* [V] */
-    /* [3 count + 1] losses of this rank's windows, 0 for others; missed; losses of text; the last: interrupted */
-    double *sums;
+    size_t *order;            /* [count] long windows first */
+    int32_t *x, *y;           /* [batch, sequence] */
+    float *losses;            /* [batch, sequence] */
+    float *logits;            /* [V] */
+    struct window_sums *sums; /* [count + 1]; the last is for loss_sums_share */
     const uint16_t *token_bytes;
 };
 
@@ -47,9 +78,9 @@ static int find_miss(struct work *work, const struct loss_window *window, size_t
     return 0;
 }
 
-/* The windows order[0 .. rows), the longest first, of `count` in all. Attention looks back only, so what is padded
- * at the end of a row changes nothing. */
-static int run_batch(struct work *work, const size_t *order, size_t rows, size_t count) {
+/* The windows order[0 .. rows), the longest first. Attention looks back only, so what is padded at the end of a row
+ * changes nothing. */
+static int run_batch(struct work *work, const size_t *order, size_t rows) {
     struct gpt *gpt = work->gpt;
     const size_t sequence = work->windows[order[0]].length;
     for (size_t i = 0; i < rows * sequence; i++) {
@@ -68,13 +99,11 @@ static int run_batch(struct work *work, const size_t *order, size_t rows, size_t
         return -1;
     }
     for (size_t row = 0; row < rows; row++) {
-        double *sum = &work->sums[order[row]];
-        for (size_t i = row * sequence; i < (row + 1) * sequence; i++) {
-            *sum += (double)work->losses[i];
-            sum[2 * count] += target_bytes(work->token_bytes, work->y[i]) > 0 ? (double)work->losses[i] : 0.0;
-        }
+        struct window_sums *sums = &work->sums[order[row]];
+        const size_t first = row * sequence;
+        loss_sums_add_targets(&sums->losses, work->losses + first, work->y + first, sequence, work->token_bytes);
         const struct loss_window *window = &work->windows[order[row]];
-        if (window->looks_for_miss && find_miss(work, window, row * sequence, sum + count)) {
+        if (window->looks_for_miss && find_miss(work, window, first, &sums->missed)) {
             return -1;
         }
     }
@@ -90,7 +119,7 @@ static int run_share(struct work *work, size_t count, const struct score_round *
         if (batch % (size_t)round->ranks->count != (size_t)round->ranks->index) {
             continue;
         }
-        if (run_batch(work, work->order + first, rows, count)) {
+        if (run_batch(work, work->order + first, rows)) {
             return -1;
         }
         const double part = (double)(first + rows) / (double)count;
@@ -113,25 +142,18 @@ int score_windows(struct gpt *gpt, struct loss_window *windows, size_t count, co
                         .y = memory_allocate(tokens, sizeof *work.y),
                         .losses = memory_allocate(tokens, sizeof *work.losses),
                         .logits = memory_allocate(gpt->vocabulary, sizeof *work.logits),
-                        .sums = memory_zeroed(3 * count + 1, sizeof *work.sums),
+                        .sums = memory_zeroed(count + 1, sizeof *work.sums),
                         .token_bytes = round->token_bytes};
-    double *interrupted = &work.sums[3 * count];
     for (size_t i = 0; i < count; i++) {
         work.order[i] = i;
     }
     qsort_r(work.order, count, sizeof *work.order, by_length, windows);
-    int status = run_share(&work, count, round);
-    if (status == 0) {
-        *interrupted = interrupt_requested();
-        status = ranks_sum(round->ranks, work.sums, 3 * count + 1);
-    }
-    if (status == 0 && *interrupted > 0.0) {
-        status = error_set("interrupted");
-    }
+    const size_t values = (count + 1) * (sizeof *work.sums / sizeof(double));
+    const int status =
+        run_share(&work, count, round) || loss_sums_share(round->ranks, &work.sums->losses.targets, values);
     for (size_t i = 0; status == 0 && i < count; i++) {
-        windows[i].loss = work.sums[i];
-        windows[i].missed = work.sums[count + i] > 0.0;
-        windows[i].text_loss = work.sums[2 * count + i];
+        windows[i].sums = work.sums[i].losses;
+        windows[i].missed = work.sums[i].missed > 0.0;
     }
     free(work.order);
     free(work.x);
@@ -152,8 +174,8 @@ int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_f
     const uint64_t length = (uint64_t)gpt->options.sequence, places = file->count - 1;
     const uint64_t most = ROUND_TOKENS > length ? ROUND_TOKENS / length : 1; /* windows in a round */
     const uint32_t vocabulary = (uint32_t)gpt->config.vocab_size;
-    *sums = (struct loss_sums){.targets = places > 0 ? (double)token_file_count_targets(file, 1, places) : 0.0};
-    if (!(sums->targets > 0.0)) {
+    *sums = (struct loss_sums){0};
+    if (places == 0 || token_file_count_targets(file, 1, places) == 0) {
         return error_set("%s has nothing to predict: %s", file->name,
                          places == 0 ? "it has one token only, and the first one is not predicted"
                                      : "all of its tokens but the first are prompts");
@@ -177,11 +199,7 @@ int score_split(struct gpt *gpt, const struct ranks *ranks, const struct token_f
                  token_file_read_targets(file, done, count + 1, vocabulary, targets) ||
                  score_windows(gpt, windows, made, &round);
         for (size_t i = 0; status == 0 && i < made; i++) {
-            sums->loss += windows[i].loss;
-            sums->text_loss += windows[i].text_loss;
-        }
-        for (uint64_t i = 1; status == 0 && i <= count; i++) {
-            sums->bytes += target_bytes(token_bytes, targets[i]);
+            loss_sums_add(sums, &windows[i].sums);
         }
     }
     free(read);

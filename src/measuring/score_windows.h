@@ -16,10 +16,17 @@ struct loss_sums {
 /* Bits per byte of text; NAN if the bytes are not known. */
 double loss_sums_bits(const struct loss_sums *sums);
 
-/* The bytes that a target stands for; token_bytes: of tokenizer_share_bytes (src/text/tokenizer.h), or NULL. */
-static inline unsigned target_bytes(const uint16_t *token_bytes, int32_t target) {
-    return token_bytes && target >= 0 ? token_bytes[target] : 0;
-}
+/* Adds the sums of others. */
+void loss_sums_add(struct loss_sums *sums, const struct loss_sums *others);
+
+/* Adds the losses of targets [count], -1 for none. token_bytes [vocab_size] of tokenizer_share_bytes
+ * (src/text/tokenizer.h): the bytes that each token stands for, or NULL. */
+void loss_sums_add_targets(struct loss_sums *sums, const float *losses, const int32_t *targets, size_t count,
+                           const uint16_t *token_bytes);
+
+/* Replaces values [count - 1] by their sums over all ranks. The last of `count` is for this function, which fails
+ * with "interrupted" on all ranks if one of them is interrupted. Collective. */
+int loss_sums_share(const struct ranks *ranks, double *values, size_t count);
 
 struct loss_window {
     const int32_t *tokens;  /* [length + 1]: those that are read, and the last one's successor */
@@ -27,8 +34,7 @@ struct loss_window {
     size_t scored;          /* so many predictions at its end count */
     const int32_t *targets; /* [length + 1]: tokens, or -1 in place of those whose prediction does not count; NULL:
                              * all count */
-    double loss;            /* out: the sum of their -log p, natural */
-    double text_loss;       /* out: of those that stand for text */
+    struct loss_sums sums;  /* out */
     bool looks_for_miss; /* whether `missed` is wanted: each prediction up to it costs a pass of the output layer */
     bool missed;         /* out: one of the scored predictions has not the largest logit, the first of equal ones */
 };
