@@ -523,12 +523,13 @@ int data_parallel_exchange(struct data_parallel *parallel, struct collective_tim
 
 /* ---- weights */
 
-/* Rank 0's bytes go to all ranks. NULL: none. */
-static int share_buffer(struct compute *compute, const struct ranks *ranks, const struct buffer *buffer) {
+/* Rank 0's bytes of a buffer from `first` on go to all ranks. NULL: none. */
+static int share_buffer(struct compute *compute, const struct ranks *ranks, const struct buffer *buffer,
+                        size_t first) {
     const size_t bytes = buffer ? buffer->bytes : 0;
     char *piece = memory_allocate(PIECE, 1);
     int status = 0;
-    for (size_t done = 0, count; status == 0 && done < bytes; done += count) {
+    for (size_t done = first, count; status == 0 && done < bytes; done += count) {
         count = size_smaller(bytes - done, PIECE);
         status = (ranks->index == 0 && buffer_read(compute, buffer, done, piece, count)) ||
                  ranks_broadcast(ranks, piece, count) ||
@@ -543,20 +544,13 @@ int data_parallel_share_weights(struct gpt *gpt, const struct ranks *ranks) {
         return 0;
     }
     const struct parameters *parameters = &gpt->parameters;
-    float *piece = memory_allocate(PIECE, sizeof *piece);
-    int status = 0;
-    for (uint64_t done = 0, count; status == 0 && done < parameters->narrow_from; done += count) {
-        count = size_smaller(parameters->narrow_from - done, PIECE);
-        status = (ranks->index == 0 && parameters_read(gpt->compute, parameters, done, count, piece)) ||
-                 ranks_broadcast(ranks, piece, count * sizeof *piece) ||
-                 (ranks->index != 0 && parameters_write(gpt->compute, parameters, done, count, piece));
-    }
-    free(piece);
+    const size_t rounded = parameters->fp32_elements * element_size(parameters->weights_lowp->type);
+    const int status = share_buffer(gpt->compute, ranks, parameters->weights, 0) ||
+                       share_buffer(gpt->compute, ranks, parameters->weights_lowp, rounded) ||
+                       share_buffer(gpt->compute, ranks, parameters->narrow.codes, 0) ||
+                       share_buffer(gpt->compute, ranks, parameters->narrow.scales, 0);
     parameters_round(gpt->compute, parameters);
-    return status || share_buffer(gpt->compute, ranks, parameters->narrow.codes) ||
-                   share_buffer(gpt->compute, ranks, parameters->narrow.scales)
-               ? -1
-               : 0;
+    return status ? -1 : 0;
 }
 
 int data_parallel_check_weights(const struct data_parallel *parallel) {
