@@ -89,7 +89,7 @@ def _fault(run: Json, kept: Iterable[Json], end: float) -> str | None:
     if math.isnan(number(run, LOSSES["final"])):
         return "it has no validation loss at its end"
     if _end(run) < end:
-        return "its last evaluation is at an earlier iteration"
+        return "its last evaluation is earlier"
     if _seed(run) is not None and any(_seed(one) == _seed(run) for one in kept):
         return "another run has its seed"
     return None
@@ -128,7 +128,7 @@ def _difference(runs: list[Json], variant: Json, base: Json) -> Json:
     if named:
         found["settings"] = _describe(run, other, named)
     if variant["end"] != base["end"]:
-        found["why"] = "its last evaluation is at another iteration"
+        found["why"] = "its last evaluation is at another time"
         return found
     pairs = [(runs[a], runs[b]) for a in variant["runs"] for b in base["runs"] if _seed(runs[a]) is not None and _seed(runs[a]) == _seed(runs[b])]
     found["pairs"] = len(pairs)
