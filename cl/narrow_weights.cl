@@ -1,6 +1,6 @@
 /* Weights in blocks of 64 along a row, narrow, to the type of activations. A work-item expands one vector.
  *
- * Build constants: VEC (divides a row), NARROW (1: int8, 2: nf4, as enum narrow_format).
+ * Build constants: VEC (divides a row), NARROW (1: int8, 2: nf4; enum frozen_weights - FROZEN_BF16).
  */
 #include "types.cl"
 
@@ -10,8 +10,7 @@
     (NARROW == 1 ? BLOCK / 4 : BLOCK / 8) /* of a block's codes: bytes need an extension on some devices */
 
 #if NARROW == 2
-/* As many of the normal distribution lie between two of them: NF4 of QLoRA (arXiv 2305.14314), as bitsandbytes has
- * it. */
+/* Quantiles of the normal distribution (NF4 of QLoRA, arXiv 2305.14314). */
 __constant float values[16] = {-1.0f,
                                -0.6961928009986877f,
                                -0.5250730514526367f,

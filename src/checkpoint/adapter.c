@@ -64,7 +64,8 @@ static int check_kind(const json_t *json) {
             is_known |= strcmp(key, known_keys[i]) == 0;
         }
         if (!is_known) {
-            return json_file_fail(key, value, "adapters have plain LoRA of one rank here, without it");
+            return json_file_fail(key, value,
+                                  "this setting is not supported: only LoRA with one rank for all modules is");
         }
     }
     if (bias && (!json_file_text(bias) || strcmp(json_file_text(bias), "none") != 0)) {
@@ -110,7 +111,7 @@ int adapter_config_parse(const json_t *json, struct model_config *config) {
     struct lora_settings *lora = &config->lora;
     *lora = (struct lora_settings){.alpha = 8.0}; /* PEFT's default */
     if (!json_is_object(json)) {
-        return error_set("it is no object");
+        return error_set("the file is not a JSON object");
     }
     if (check_kind(json)) {
         return -1;
@@ -123,12 +124,12 @@ int adapter_config_parse(const json_t *json, struct model_config *config) {
         return -1;
     }
     lora->rank = rank;
-    if (!(lora->alpha > 0.0 && lora->alpha <= LORA_MOST_ALPHA)) {
-        return json_file_fail("lora_alpha", json_object_get(json, "lora_alpha"), "it must be a number above 0");
+    if (!(lora->alpha >= LORA_LEAST_ALPHA && lora->alpha <= LORA_MOST_ALPHA)) {
+        return json_file_fail("lora_alpha", json_object_get(json, "lora_alpha"),
+                              "it must be a number from 1.2e-38 to 1e6");
     }
-    if (!(lora->dropout >= 0.0 && lora->dropout < 1.0)) {
-        return json_file_fail("lora_dropout", json_object_get(json, "lora_dropout"),
-                              "it must be from 0 to below 1");
+    if (!(lora->dropout >= 0.0 && lora->dropout <= LORA_MOST_DROPOUT)) {
+        return json_file_fail("lora_dropout", json_object_get(json, "lora_dropout"), "it must be from 0 to 0.99");
     }
     return read_targets(json_object_get(json, "target_modules"), config);
 }
@@ -192,17 +193,20 @@ char *adapter_tensor_name(const struct model_config *config, const struct parame
 
 /* ---- base.json */
 
-int adapter_base_read(const char *folder, char **base, char checksum[CHECKSUM_SIZE]) {
+int adapter_base_read(const char *folder, char **base, char checksum[CHECKSUM_SIZE], int64_t *trained) {
     const struct path path = path_of("%s/" ADAPTER_BASE_FILE, folder);
     const char *saved = NULL, *digest = NULL;
     json_t *json;
     *base = NULL;
+    *trained = -1;
     if (json_file_read(path.text, MOST_BYTES, &json)) {
         return -1;
     }
-    int status = json_file_get_text(json, "folder", &saved) || json_file_get_text(json, "weights_sha256", &digest);
-    if (status == 0 && (!saved || !*saved || !digest || strlen(digest) != CHECKSUM_SIZE - 1)) {
-        status = error_set("'folder' and 'weights_sha256' are needed");
+    int status = json_file_get_text(json, "folder", &saved) ||
+                 json_file_get_text(json, "weights_sha256", &digest) ||
+                 json_file_get_whole(json, "trained_tensors", 0, INT32_MAX, trained);
+    if (status == 0 && (!saved || !*saved || !digest || strlen(digest) != CHECKSUM_SIZE - 1 || *trained < 0)) {
+        status = error_set("'folder', 'weights_sha256' and 'trained_tensors' are needed");
     }
     if (status) {
         error_prefix("%s", path.text);
@@ -214,12 +218,9 @@ int adapter_base_read(const char *folder, char **base, char checksum[CHECKSUM_SI
     return status ? -1 : 0;
 }
 
-int adapter_base_write(const char *folder, const char *base, const char *checksum) {
-    char *whole = realpath(base, NULL);
-    const int status =
-        json_file_write(path_of("%s/" ADAPTER_BASE_FILE, folder).text,
-                        json_pack("{s:s, s:s}", "folder", whole ? whole : base, "weights_sha256", checksum),
-                        JSON_STYLE);
-    free(whole);
-    return status;
+int adapter_base_write(const char *folder, const char *base, const char *checksum, int64_t trained) {
+    return json_file_write(path_of("%s/" ADAPTER_BASE_FILE, folder).text,
+                           json_pack("{s:o, s:s, s:I}", "folder", json_file_name(base), "weights_sha256", checksum,
+                                     "trained_tensors", (json_int_t)trained),
+                           JSON_STYLE);
 }

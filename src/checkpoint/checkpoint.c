@@ -21,8 +21,8 @@
 #define STATE_FORMAT     (JSON_INDENT(1) | JSON_REAL_PRECISION(17))
 #define MOST_ITERATIONS  ((json_int_t)1000000000000) /* as --max-iters */
 
-/* The first of checkpoint_files have checksums in state.json. */
-enum { FILES = 6 };
+/* The first of checkpoint_files have checksums in state.json, and some of these are an adapter's. */
+enum { ADAPTER_FIRST = 2, ADAPTER_END = 5, FILES = 6 };
 
 const char *const checkpoint_files[] = {"config.json",       WEIGHTS_FILE,      ADAPTER_FILE,
                                         ADAPTER_CONFIG_FILE, ADAPTER_BASE_FILE, OPTIMIZER_FILE,
@@ -38,7 +38,13 @@ struct weight_tensors {
     const struct parameter **parameters;
 };
 
-/* Those of an adapter; or the others, with an adapter only what the base model lacks or has otherwise. */
+/* Whether a model with an adapter has the parameter from its base. */
+static bool is_of_base(const struct parameter *parameter) {
+    return parameter->frozen && !parameter->adapter && !parameter->differs_from_base &&
+           !parameter_is_new(parameter);
+}
+
+/* Those of an adapter; or the others, with an adapter only parameters that are new or were trained beside it. */
 static struct weight_tensors list_weights(struct gpt *gpt, bool of_adapter) {
     const struct parameters *parameters = &gpt->parameters;
     struct weight_tensors all = {.gpt = gpt};
@@ -46,8 +52,7 @@ static struct weight_tensors list_weights(struct gpt *gpt, bool of_adapter) {
     all.parameters = memory_allocate(parameters->count, sizeof *all.parameters);
     for (size_t i = 0; i < parameters->count; i++) {
         const struct parameter *parameter = &parameters->table[i];
-        const bool is_of_base = parameters->adapter_rank > 0 && parameter->frozen && !parameter_is_new(parameter);
-        if (parameter->adapter == of_adapter && !is_of_base) {
+        if (parameter->adapter == of_adapter && !(parameters->adapter_rank > 0 && is_of_base(parameter))) {
             all.parameters[all.count] = parameter;
             all.infos[all.count] = weights_tensor(parameter);
             all.infos[all.count++].name =
@@ -65,9 +70,11 @@ static int read_weights(void *context, size_t tensor, uint64_t first, uint64_t c
                : 0;
 }
 
-static int write_weights(const char *path, struct gpt *gpt, bool of_adapter) {
+/* Writes the file unless there are no such tensors. *count becomes their number. */
+static int write_tensors(const char *path, struct gpt *gpt, bool of_adapter, size_t *count) {
     struct weight_tensors all = list_weights(gpt, of_adapter);
     const int status = all.count > 0 ? safetensors_write(path, all.infos, all.count, read_weights, &all) : 0;
+    *count = all.count;
     for (size_t i = 0; i < all.count; i++) {
         free(all.infos[i].name);
     }
@@ -76,17 +83,21 @@ static int write_weights(const char *path, struct gpt *gpt, bool of_adapter) {
     return status;
 }
 
-int checkpoint_write_weights(const char *path, struct gpt *gpt) {
-    return write_weights(path, gpt, false);
-}
-
-int checkpoint_write_adapter(const char *folder, struct gpt *gpt, const struct model_files *files) {
-    return gpt->parameters.adapter_rank > 0 &&
-                   (write_weights(path_of("%s/" ADAPTER_FILE, folder).text, gpt, true) ||
-                    adapter_config_write(folder, &gpt->config, files->base) ||
-                    adapter_base_write(folder, files->base, files->checksum))
-               ? -1
-               : 0;
+int checkpoint_write_weights(const char *folder, struct gpt *gpt, const struct model_files *files) {
+    size_t trained, adapters;
+    if (write_tensors(path_of("%s/" WEIGHTS_FILE, folder).text, gpt, false, &trained)) {
+        return -1;
+    }
+    if (gpt->parameters.adapter_rank == 0) {
+        return 0;
+    }
+    char *whole = realpath(files->base, NULL); /* who reads it may be in another folder than this process */
+    const char *base = whole ? whole : files->base;
+    const int status = write_tensors(path_of("%s/" ADAPTER_FILE, folder).text, gpt, true, &adapters) ||
+                       adapter_config_write(folder, &gpt->config, base) ||
+                       adapter_base_write(folder, base, files->checksum, (int64_t)trained);
+    free(whole);
+    return status ? -1 : 0;
 }
 
 /* ---- the optimizer's states */
@@ -441,8 +452,7 @@ int checkpoint_resume_state(const char *folder, struct gpt *gpt, struct training
     for (int i = FILES - 1; i >= 0 && status == 0; i--) {
         const char *name = checkpoint_files[i];
         const char *saved = json_file_text(json_object_get(json_object_get(json, "checksums"), name));
-        const bool of_adapter = strcmp(name, ADAPTER_FILE) == 0 || strcmp(name, ADAPTER_CONFIG_FILE) == 0 ||
-                                strcmp(name, ADAPTER_BASE_FILE) == 0;
+        const bool of_adapter = i >= ADAPTER_FIRST && i < ADAPTER_END;
         const bool may_lack = of_adapter ? !has_adapter : has_adapter && strcmp(name, WEIGHTS_FILE) == 0;
         char digest[CHECKSUM_SIZE];
         if (!saved && may_lack && !files_exist(path_of("%s/%s", folder, name).text)) {
@@ -479,12 +489,27 @@ static int check_older(const char *path) {
     if (!S_ISDIR(status.st_mode)) {
         return error_set("there is something of this name that is not a folder");
     }
-    const int others = files_has_others(path, checkpoint_files), own = others > 0 ? checkpoint_is_own(path) : 1;
-    if (own == 0 && (files_exist(path_of("%s/%s", path, WEIGHTS_FILE).text) ||
-                     files_exist(path_of("%s/config.json", path).text))) {
-        return error_set("the folder there is not a checkpoint of this program: move it away");
+    const int own = checkpoint_is_own(path);
+    for (const char *const *name = checkpoint_files; own == 0 && name[1]; name++) { /* all but state.json */
+        if (files_exist(path_of("%s/%s", path, *name).text)) {
+            return error_set("the folder there is not a checkpoint of this program: move it away");
+        }
     }
-    return own < 0 ? -1 : others;
+    return own < 0 ? -1 : files_has_others(path, checkpoint_files);
+}
+
+int checkpoint_move(const char *path, const char *staging, bool whole) {
+    const char *names[COUNT(checkpoint_files)], *old[COUNT(checkpoint_files)];
+    size_t count = 0, old_count = 0;
+    for (const char *const *name = checkpoint_files; *name; name++) {
+        if (files_exist(path_of("%s/%s", staging, *name).text)) {
+            names[count++] = *name;
+        } else {
+            old[old_count++] = *name;
+        }
+    }
+    names[count] = old[old_count] = NULL;
+    return files_move_into(path, staging, names, whole ? old : NULL);
 }
 
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content) {
@@ -493,9 +518,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     if (others < 0 || files_stage_begin(path, true, &staging)) {
         return error_prefix("cannot save checkpoint %s", path);
     }
-    if (config_file_write(staging, &gpt->config) ||
-        checkpoint_write_weights(path_of("%s/%s", staging, WEIGHTS_FILE).text, gpt) ||
-        checkpoint_write_adapter(staging, gpt, content->files) ||
+    if (config_file_write(staging, &gpt->config) || checkpoint_write_weights(staging, gpt, content->files) ||
         (content->optimizer && write_states(path_of("%s/%s", staging, OPTIMIZER_FILE).text, gpt)) ||
         (content->tokenizer_json && files_write(path_of("%s/" TOKENIZER_FILE_NAME, staging).text,
                                                 content->tokenizer_json, content->tokenizer_json_bytes)) ||
@@ -505,15 +528,7 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     }
     int status = 0;
     if (others) { /* they stay */
-        const char *names[COUNT(checkpoint_files)];
-        size_t count = 0;
-        for (const char *const *name = checkpoint_files; *name; name++) {
-            if (files_exist(path_of("%s/%s", staging, *name).text)) {
-                names[count++] = *name;
-            }
-        }
-        names[count] = NULL;
-        status = files_move_into(path, staging, names, NULL);
+        status = checkpoint_move(path, staging, true);
         files_stage_end(path, staging, -1); /* what is left of it */
     } else {
         status = files_stage_end(path, staging, 0);
@@ -521,9 +536,9 @@ int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_c
     return status ? error_prefix("cannot save checkpoint %s", path) : 0;
 }
 
-int checkpoint_resume(const struct model_files *files, struct gpt *gpt, struct training_state *state) {
+int checkpoint_resume(struct model_files *files, bool weights, struct gpt *gpt, struct training_state *state) {
     const struct path file = path_of("%s/%s", files->folder, OPTIMIZER_FILE);
-    if (checkpoint_resume_state(files->folder, gpt, state) || model_files_load(files, 0, gpt)) {
+    if (checkpoint_resume_state(files->folder, gpt, state) || (weights && model_files_load(files, 0, gpt))) {
         return -1;
     }
     struct states all = list_states(gpt, true);

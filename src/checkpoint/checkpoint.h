@@ -43,8 +43,13 @@ struct checkpoint_content {
  * stay. Refuses a symbolic link, and a folder of foreign files with the names of a checkpoint's. */
 int checkpoint_save(const char *path, struct gpt *gpt, const struct checkpoint_content *content);
 
-/* Verifies the checksums of state.json and loads weights, optimizer states, state and loss scale. */
-int checkpoint_resume(const struct model_files *files, struct gpt *gpt, struct training_state *state);
+/* Moves the files of a checkpoint out of the folder `staging` over those in the folder `path`. whole: those that
+ * only `path` has are removed. */
+int checkpoint_move(const char *path, const char *staging, bool whole);
+
+/* Verifies the checksums of state.json and loads optimizer states, state and loss scale, and with `weights` the
+ * weights, which other ranks get from one. */
+int checkpoint_resume(struct model_files *files, bool weights, struct gpt *gpt, struct training_state *state);
 
 /* ---- the checkpoints of a run */
 
@@ -68,12 +73,10 @@ int checkpoint_prune(const char *out_dir, int64_t keep);
 
 /* ---- tensors */
 
-/* Writes the weights as a safetensors file; of a model with an adapter those that its base model lacks or has
- * otherwise, and no file if there are none. */
-int checkpoint_write_weights(const char *path, struct gpt *gpt);
-
-/* Writes an adapter's files to a folder; nothing if the model has none. */
-int checkpoint_write_adapter(const char *folder, struct gpt *gpt, const struct model_files *files);
+/* Writes <folder>/model.safetensors. Of a model with an adapter it writes the adapter's files, which say that the
+ * base is files->base with files->checksum; then model.safetensors has what is new or was trained beside it, and is
+ * not written if nothing is. */
+int checkpoint_write_weights(const char *folder, struct gpt *gpt, const struct model_files *files);
 
 /* If ranks divide the optimizer's states, all other ranks call this while rank 0 saves a checkpoint with them, and
  * send theirs. Otherwise it does nothing. */

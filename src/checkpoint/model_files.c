@@ -8,6 +8,7 @@
 #include "src/checkpoint/config_file.h"
 #include "src/checkpoint/weights.h"
 #include "src/model/frame.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,40 @@ static int compare_base(const struct model_files *files) {
     return 0;
 }
 
+/* Refuses an adapter beside which more was trained, for use with another model than its checkpoint's. */
+static int check_alone(const char *adapter) {
+    char *base = NULL, checksum[CHECKSUM_SIZE];
+    int64_t trained = 0;
+    const int status = model_files_has_adapter(adapter) && adapter_base_read(adapter, &base, checksum, &trained);
+    free(base);
+    if (status) {
+        return -1;
+    }
+    return trained > 0 ? error_set("%s also has weights trained beside its adapter, which --adapter would ignore: "
+                                   "give --checkpoint %s",
+                                   adapter, adapter)
+                       : 0;
+}
+
+int model_files_verify(struct model_files *files) {
+    char digest[CHECKSUM_SIZE];
+    if (files->is_verified) {
+        return 0;
+    }
+    if (weights_checksum(files->base, digest)) {
+        return -1;
+    }
+    if (*files->checksum && strcmp(digest, files->checksum) != 0) {
+        return error_set(
+            "%s has other weights than those that the adapter in %s was trained on: give --base FOLDER "
+            "for these",
+            files->base, files->folder);
+    }
+    memcpy(files->checksum, digest, CHECKSUM_SIZE);
+    files->is_verified = true;
+    return 0;
+}
+
 int model_files_open(const char *folder, const char *adapter, const char *base, struct model_files *files) {
     const bool has_adapter = model_files_has_adapter(folder);
     *files = (struct model_files){.folder = memory_string(folder)};
@@ -57,13 +92,12 @@ int model_files_open(const char *folder, const char *adapter, const char *base, 
             "the first one (hc_export --merge), or give its base model",
             folder, adapter);
     }
-    if (adapter && model_files_has_adapter(adapter) && files_exist(path_of("%s/" WEIGHTS_FILE, adapter).text)) {
-        return error_set("%s has more than an adapter, which --adapter would leave out: give it itself as the "
-                         "checkpoint, with --base FOLDER if its base model has moved",
-                         adapter);
+    if (adapter && check_alone(adapter)) {
+        return -1;
     }
     if (base && !has_adapter) {
-        return error_set("--base %s is for checkpoints with an adapter, and %s is none: leave it out", base,
+        return error_set("--base names the base model of a checkpoint with an adapter; %s has no adapter: leave it "
+                         "out",
                          folder);
     }
     if (!files_exist(path_of("%s/config.json", folder).text) &&
@@ -81,8 +115,8 @@ int model_files_open(const char *folder, const char *adapter, const char *base, 
         return adapter ? adapter_config_read(adapter, &files->config) : 0;
     }
     files->adapter = memory_string(folder);
-    files->trained = files_exist(path_of("%s/" WEIGHTS_FILE, folder).text);
-    if (adapter_config_read(folder, &files->config) || adapter_base_read(folder, &files->base, files->checksum)) {
+    if (adapter_config_read(folder, &files->config) ||
+        adapter_base_read(folder, &files->base, files->checksum, &files->trained)) {
         return -1;
     }
     if (base) {
@@ -116,48 +150,41 @@ int upcycle_check(struct model_config *config) {
     return frame->check_upcycling ? frame->check_upcycling(config) : 0;
 }
 
+/* Where a parameter's values come from; neither: it has first values. */
+struct source {
+    const struct tensor_info *info; /* a tensor of the adapter, or of what was trained beside it; NULL: not there */
+    const struct parameter *plain;  /* the parameter of this name in the base; NULL: it has none */
+};
+
 struct model_reader {
-    const struct model_files *files;
+    struct model_files *files;
     const struct model_config *config;
     const struct parameters *parameters;
+    struct source *sources;                /* [parameters->count] */
     struct parameters plain;               /* of the base */
     struct weights *weights;               /* of the base */
     struct safetensors *adapter, *trained; /* NULL: there are none */
+    struct transposed_tensor held;         /* of `trained` */
     const struct parameter *merged;        /* the weight of whose layer these are in memory; NULL: none */
     float *a, *b;                          /* of the adapters of that layer */
 };
 
-/* ---- reading: of the base, or of what was trained beside an adapter */
+/* ---- reading */
 
-/* Reads from a file of other tensors than the base's, whose shapes open_file has checked. */
-static int read_file(const struct safetensors *file, const char *name, uint64_t first, uint64_t count,
-                     float *values) {
-    return safetensors_read_f32(file, safetensors_find(file, name), first, count, values);
+static bool has_source(const struct source *source) {
+    return source->info || source->plain;
 }
 
-/* The same of the transpose. */
-static int read_transposed(const struct safetensors *file, const struct parameter *parameter, uint64_t first,
-                           uint64_t count, float *values) {
-    float *whole = memory_allocate(parameter->elements, sizeof *whole);
-    const int status = read_file(file, parameter->name, 0, parameter->elements, whole);
-    for (uint64_t i = 0; status == 0 && i < count; i++) {
-        values[i] =
-            whole[(first + i) % parameter->shape[0] * parameter->shape[1] + (first + i) / parameter->shape[0]];
+/* Reads of the adapter, of what was trained beside it, or else of the base. */
+static int read_source(struct model_reader *reader, const struct parameter *parameter, bool transposed,
+                       uint64_t first, uint64_t count, float *values) {
+    const struct source *source = &reader->sources[parameter - reader->parameters->table];
+    const struct safetensors *file = parameter->adapter ? reader->adapter : reader->trained;
+    if (!source->info) {
+        return weights_read(reader->weights, source->plain, transposed, first, count, values);
     }
-    free(whole);
-    return status;
-}
-
-static bool is_trained(const struct model_reader *reader, const struct parameter *parameter) {
-    return reader->trained && safetensors_find(reader->trained, parameter->name);
-}
-
-static int read_adapter(const struct model_reader *reader, const struct parameter *parameter, uint64_t first,
-                        uint64_t count, float *values) {
-    char *name = adapter_tensor_name(reader->config, parameter);
-    const int status = read_file(reader->adapter, name, first, count, values);
-    free(name);
-    return status;
+    return transposed ? weights_read_transposed(&reader->held, file, source->info, first, count, values)
+                      : safetensors_read_f32(file, source->info, first, count, values);
 }
 
 /* ---- merging: W + s B A */
@@ -179,7 +206,7 @@ static const struct linear *layer_of(const struct parameters *parameters, const 
     return NULL;
 }
 
-/* Reads A and B of all adapters of a layer: those parameters behind its weight. */
+/* Reads A and B of all adapters of a layer into reader->a [adapters * rank, in] and reader->b [out, rank]. */
 static int hold_adapters(struct model_reader *reader, const struct parameter *parameter,
                          const struct linear *layer) {
     const struct parameters *parameters = reader->parameters;
@@ -201,7 +228,7 @@ static int hold_adapters(struct model_reader *reader, const struct parameter *pa
                  : other->offset == layer->adapters[k].b_at ? reader->b + layer->adapters[k].first * rank
                                                             : to;
         }
-        if (to && read_adapter(reader, other, 0, other->elements, to)) {
+        if (to && read_source(reader, other, false, 0, other->elements, to)) {
             return -1;
         }
     }
@@ -250,20 +277,9 @@ static int merge(struct model_reader *reader, const struct parameter *parameter,
     return 0;
 }
 
-/* What was trained beside the adapter, or else is the base's. */
-static int read_stored(const struct model_reader *reader, const struct parameter *parameter, bool transposed,
-                       uint64_t first, uint64_t count, float *values) {
-    if (is_trained(reader, parameter)) {
-        return transposed ? read_transposed(reader->trained, parameter, first, count, values)
-                          : read_file(reader->trained, parameter->name, first, count, values);
-    }
-    return weights_read(reader->weights, parameters_find(&reader->plain, parameter->name), transposed, first, count,
-                        values);
-}
-
 int model_reader_read(struct model_reader *reader, const struct parameter *parameter, bool transposed,
                       uint64_t first, uint64_t count, float *values) {
-    return read_stored(reader, parameter, transposed, first, count, values) ||
+    return read_source(reader, parameter, transposed, first, count, values) ||
                    (reader->adapter && merge(reader, parameter, transposed, first, count, values))
                ? -1
                : 0;
@@ -271,10 +287,9 @@ int model_reader_read(struct model_reader *reader, const struct parameter *param
 
 /* ---- opening */
 
-/* Opens a file beside the base's, of the model's adapter or of other parameters, and checks its tensors: all of an
+/* Opens a file beside the base's, of the model's adapter or of other parameters, and finds its tensors: all of an
  * adapter's must be there, and nothing else. */
-static int open_file(const struct model_reader *reader, const char *path, bool of_adapter,
-                     struct safetensors **file) {
+static int open_file(struct model_reader *reader, const char *path, bool of_adapter, struct safetensors **file) {
     const struct parameters *parameters = reader->parameters;
     size_t found = 0;
     int status = safetensors_open(path, file);
@@ -286,7 +301,7 @@ static int open_file(const struct model_reader *reader, const char *path, bool o
         }
         char *name = of_adapter ? adapter_tensor_name(reader->config, parameter) : memory_string(parameter->name);
         wanted.name = name;
-        const struct tensor_info *info = safetensors_find(*file, name);
+        const struct tensor_info *info = reader->sources[i].info = safetensors_find(*file, name);
         found += info != NULL;
         if ((info || of_adapter) && !weights_require(info, &wanted)) {
             status = error_prefix("%s", path);
@@ -299,46 +314,53 @@ static int open_file(const struct model_reader *reader, const char *path, bool o
                            (*file)->count, found, of_adapter ? "'s adapter" : "");
 }
 
-/* What neither the base nor the checkpoint has must be new. */
-static int check_base(const struct model_reader *reader) {
+/* Opens what was trained beside the adapter: as many tensors as base.json has counted, and no file of none. */
+static int open_trained(struct model_reader *reader) {
     const struct model_files *files = reader->files;
-    char digest[CHECKSUM_SIZE];
-    for (size_t i = 0; i < reader->parameters->count; i++) {
-        const struct parameter *parameter = &reader->parameters->table[i];
-        const struct parameter *plain = parameters_find(&reader->plain, parameter->name);
-        if (plain ? memcmp(plain->shape, parameter->shape, sizeof plain->shape) != 0
-                  : !is_trained(reader, parameter) && !parameter->adapter && !parameter_is_new(parameter)) {
-            return error_set("%s has no '%s' of this model's shape: config.json and the base model do not belong "
-                             "together",
-                             files->base, parameter->name);
-        }
-    }
-    if (strcmp(files->base, files->folder) == 0) { /* not one that base.json names */
-        return 0;
-    }
-    if (weights_checksum(files->base, digest)) {
+    const struct path path = path_of("%s/" WEIGHTS_FILE, files->folder);
+    const bool is_there = files_exist(path.text);
+    if (is_there && open_file(reader, path.text, false, &reader->trained)) {
         return -1;
     }
-    return strcmp(digest, files->checksum) == 0
-               ? 0
-               : error_set(
-                     "%s has other weights than those that the adapter in %s was trained on: give --base FOLDER "
-                     "for these",
-                     files->base, files->folder);
+    const size_t count = is_there ? reader->trained->count : 0;
+    return (int64_t)count == files->trained ? 0
+                                            : error_set("%s has %zu tensors, and %" PRId64
+                                                        " were trained beside the adapter as " ADAPTER_BASE_FILE
+                                                        " says: copy all files of the checkpoint",
+                                                        path.text, count, files->trained);
 }
 
-int model_reader_open(const struct model_files *files, const struct model_config *config,
+/* Finds the parameters of the base. What neither it nor the checkpoint has must be new. */
+static int find_plain(struct model_reader *reader) {
+    for (size_t i = 0; i < reader->parameters->count; i++) {
+        const struct parameter *parameter = &reader->parameters->table[i];
+        struct source *source = &reader->sources[i];
+        source->plain = parameters_find(&reader->plain, parameter->name);
+        if (source->plain ? memcmp(source->plain->shape, parameter->shape, sizeof parameter->shape) != 0
+                          : !source->info && !parameter->adapter && !parameter_is_new(parameter)) {
+            return error_set("%s has no '%s' of this model's shape: config.json and the base model do not belong "
+                             "together",
+                             reader->files->base, parameter->name);
+        }
+    }
+    return 0;
+}
+
+int model_reader_open(struct model_files *files, const struct model_config *config,
                       const struct parameters *parameters, struct model_reader **opened) {
     struct model_reader *reader = *opened = memory_zeroed(1, sizeof *reader);
     *reader = (struct model_reader){.files = files, .config = config, .parameters = parameters};
+    reader->sources = memory_zeroed(parameters->count, sizeof *reader->sources);
     parameters_create(&files->plain, &reader->plain);
-    return (files->adapter &&
-            open_file(reader, path_of("%s/" ADAPTER_FILE, files->adapter).text, true, &reader->adapter)) ||
-                   (files->trained &&
-                    open_file(reader, path_of("%s/" WEIGHTS_FILE, files->folder).text, false, &reader->trained)) ||
-                   check_base(reader) || weights_open(files->base, &files->plain, &reader->plain, &reader->weights)
-               ? -1
-               : 0;
+    if (files->adapter &&
+        open_file(reader, path_of("%s/" ADAPTER_FILE, files->adapter).text, true, &reader->adapter)) {
+        return -1;
+    }
+    const bool has_base = strcmp(files->base, files->folder) != 0; /* base.json names it */
+    if ((has_base && open_trained(reader)) || find_plain(reader) || (has_base && model_files_verify(files))) {
+        return -1;
+    }
+    return weights_open(files->base, &files->plain, &reader->plain, &reader->weights);
 }
 
 void model_reader_close(struct model_reader *reader) {
@@ -347,6 +369,8 @@ void model_reader_close(struct model_reader *reader) {
         safetensors_close(reader->adapter);
         safetensors_close(reader->trained);
         parameters_release(&reader->plain);
+        free(reader->sources);
+        free(reader->held.values);
         free(reader->a);
         free(reader->b);
         free(reader);
@@ -378,7 +402,9 @@ static int new_values(struct loading *all, const struct parameter *parameter, ui
         float *to = plain->offset_copy == &norm->gain   ? all->gain
                     : plain->offset_copy == &norm->bias ? all->bias
                                                         : NULL;
-        if (to && weights_read(all->reader->weights, plain, false, 0, plain->elements, to)) {
+        const struct parameter *own = parameters_find(all->reader->parameters, plain->name);
+        if (to && (own ? read_source(all->reader, own, false, 0, plain->elements, to)
+                       : weights_read(all->reader->weights, plain, false, 0, plain->elements, to))) {
             return -1;
         }
     }
@@ -399,18 +425,10 @@ static int new_values(struct loading *all, const struct parameter *parameter, ui
 
 static int load_piece(void *context, size_t number, uint64_t first, uint64_t count, float *values) {
     struct loading *all = context;
-    const struct model_reader *reader = all->reader;
     const struct parameters *parameters = &all->gpt->parameters;
     const struct parameter *parameter = &parameters->table[number];
-    int status = 0;
-    if (parameter->adapter && reader->adapter) {
-        status = read_adapter(reader, parameter, first, count, values);
-    } else if (is_trained(reader, parameter) || parameters_find(&reader->plain, parameter->name)) {
-        status = read_stored(reader, parameter, false, first, count, values);
-    } else {
-        status = new_values(all, parameter, first, count, values);
-    }
-    if (status) {
+    if (has_source(&all->reader->sources[number]) ? read_source(all->reader, parameter, false, first, count, values)
+                                                  : new_values(all, parameter, first, count, values)) {
         return -1;
     }
     return parameter_write(all->gpt->compute, parameters, parameter, first, count, values)
@@ -418,7 +436,22 @@ static int load_piece(void *context, size_t number, uint64_t first, uint64_t cou
                : 0;
 }
 
-int model_files_load(const struct model_files *files, uint64_t seed, struct gpt *gpt) {
+/* Marks what was trained beside the adapter. -1 with an error if checkpoints could not keep it. */
+static int mark_trained(const struct model_reader *reader, const struct gpt *gpt) {
+    for (size_t i = 0; i < gpt->parameters.count; i++) {
+        struct parameter *parameter = &gpt->parameters.table[i];
+        parameter->differs_from_base = !parameter->adapter && reader->sources[i].info;
+        if (parameter->differs_from_base && parameter->narrow && gpt->options.mode == GPT_TRAINING) {
+            return error_set("%s was trained beside the adapter, and cannot be saved again as it is frozen now, in "
+                             "int8 or nf4: name it with --lora-train, or merge the adapter first (hc_export "
+                             "--merge)",
+                             parameter->name);
+        }
+    }
+    return 0;
+}
+
+int model_files_load(struct model_files *files, uint64_t seed, struct gpt *gpt) {
     const struct parameters *parameters = &gpt->parameters;
     const size_t width = (size_t)gpt->config.n_embd;
     struct loading all = {.gpt = gpt, .seed = seed};
@@ -426,6 +459,7 @@ int model_files_load(const struct model_files *files, uint64_t seed, struct gpt 
     all.gain = memory_zeroed(width, sizeof *all.gain);
     all.bias = memory_zeroed(width, sizeof *all.bias);
     const int status = model_reader_open(files, &gpt->config, parameters, &all.reader) ||
+                       mark_trained(all.reader, gpt) ||
                        tensors_each_piece(infos, parameters->count, load_piece, &all);
     model_reader_close(all.reader);
     free(all.gain);

@@ -13,11 +13,12 @@
 #include "src/model/gpt.h"
 
 struct model_files {
-    char *folder;  /* that was named; has config.json */
-    char *base;    /* of all weights but what follows; the same, or the base model's */
-    char *adapter; /* of the adapter; NULL: none */
-    bool trained;  /* `folder` is of a run with an adapter, and has the weights that were trained beside it */
-    char checksum[CHECKSUM_SIZE]; /* of the base's weights, which must have it; "": not known */
+    char *folder;    /* the folder that the user named; it has config.json */
+    char *base;      /* the folder with the base's weights; equals `folder` unless base.json names another */
+    char *adapter;   /* the folder of the adapter; NULL: none */
+    int64_t trained; /* tensors in `folder` that were trained beside its adapter; 0 for other folders */
+    char checksum[CHECKSUM_SIZE]; /* SHA-256 of the base's weights; "": not known */
+    bool is_verified;             /* the base's weights have this checksum */
     struct model_config plain;    /* of the base, as read */
     struct model_config config;   /* of the model */
 };
@@ -28,6 +29,10 @@ struct model_files {
 int model_files_open(const char *folder, const char *adapter, const char *base, struct model_files *files);
 void model_files_close(struct model_files *files);
 
+/* Computes the checksum of the base's weights, which reads all of them. They must be those that base.json names, if
+ * there is one. */
+int model_files_verify(struct model_files *files);
+
 /* Whether the folder is a checkpoint of a run with an adapter. */
 bool model_files_has_adapter(const char *folder);
 
@@ -36,22 +41,23 @@ bool model_files_has_adapter(const char *folder);
  * plain model's. */
 int upcycle_check(struct model_config *config);
 
-/* Loads the weights. The config of gpt differs from files->config at most in the residual connection and in its
- * adapter. What the folders lack has first values: adapters that begin, and what upcycling adds; random ones depend
- * on the seed. */
-int model_files_load(const struct model_files *files, uint64_t seed, struct gpt *gpt);
+/* Loads the weights, and verifies those of a base that base.json names unless that has been done. The config of gpt
+ * differs from files->config at most in the residual connection and in its adapter. What the folders lack has first
+ * values: adapters that begin, and what upcycling adds; random ones depend on the seed. Marks the parameters that
+ * differ from the base's. -1 with an error, which leaves a part of the weights written. */
+int model_files_load(struct model_files *files, uint64_t seed, struct gpt *gpt);
 
 /* ---- its weights one by one, on the host, with the adapter merged: W + s B A */
 
 struct model_reader;
 
 /* The parameters are the model's, with its adapter; they, config and files must live as long. The caller closes
- * *opened, also on failure. */
-int model_reader_open(const struct model_files *files, const struct model_config *config,
+ * *opened, also on failure. Verifies as model_files_load does. */
+int model_reader_open(struct model_files *files, const struct model_config *config,
                       const struct parameters *parameters, struct model_reader **opened);
 void model_reader_close(struct model_reader *reader);
 
-/* Reads elements [first, first + count) of a parameter that the folders have; with `transposed`, of its transpose:
- * see weights_read. */
+/* Reads elements [first, first + count), to values [count], of one of the parameters, which is neither an adapter's
+ * nor new; with `transposed`, of its transpose: see weights_read. */
 int model_reader_read(struct model_reader *reader, const struct parameter *parameter, bool transposed,
                       uint64_t first, uint64_t count, float *values);

@@ -26,8 +26,7 @@ struct weights {
     uint64_t rows;                    /* of the vocabulary in the files */
     float *mean;                      /* [width] of these rows of `averaged`; NULL: not needed */
     const struct parameter *averaged; /* the token embedding or lm_head */
-    const struct parameter *held;     /* the parameter whose transposed values are in memory; NULL: none */
-    float *held_values;
+    struct transposed_tensor held;
 };
 
 /* A parameter in the files: its values are those of the parts, one after the other. */
@@ -125,7 +124,7 @@ void weights_close(struct weights *weights) {
         }
         free(weights->files);
         free(weights->mean);
-        free(weights->held_values);
+        free(weights->held.values);
         free(weights);
     }
 }
@@ -363,23 +362,28 @@ static void transpose(uint64_t rows, uint64_t columns, const float *from, float 
     }
 }
 
-/* Reads a whole tensor and keeps it transposed until another one is wanted. */
-static int hold(struct weights *weights, const struct parameter *parameter, const struct stored *stored) {
-    const struct tensor_info *info = stored->infos[0];
-    if (weights->held == parameter) {
-        return 0;
-    }
-    free(weights->held_values);
-    weights->held = NULL;
-    weights->held_values = memory_allocate(info->elements, sizeof *weights->held_values);
+/* Reads a whole tensor and keeps it transposed. */
+static int hold(struct transposed_tensor *held, const struct safetensors *file, const struct tensor_info *info) {
+    free(held->values);
+    held->info = NULL;
+    held->values = memory_allocate(info->elements, sizeof *held->values);
     float *values = memory_allocate(info->elements, sizeof *values);
-    const int status = safetensors_read_f32(stored->files[0], info, 0, info->elements, values);
+    const int status = safetensors_read_f32(file, info, 0, info->elements, values);
     if (status == 0) {
-        transpose(info->shape[0], info->shape[1], values, weights->held_values);
-        weights->held = parameter;
+        transpose(info->shape[0], info->shape[1], values, held->values);
+        held->info = info;
     }
     free(values);
     return status;
+}
+
+int weights_read_transposed(struct transposed_tensor *held, const struct safetensors *file,
+                            const struct tensor_info *info, uint64_t first, uint64_t count, float *values) {
+    if (held->info != info && hold(held, file, info)) {
+        return -1;
+    }
+    memcpy(values, held->values + first, count * sizeof *values);
+    return 0;
 }
 
 /* ---- opening and reading */
@@ -454,11 +458,7 @@ int weights_read(struct weights *weights, const struct parameter *parameter, boo
         return -1;
     }
     if (transposed != stored.wanted.transposed) {
-        if (hold(weights, parameter, &stored)) {
-            return -1;
-        }
-        memcpy(values, weights->held_values + first, count * sizeof *values);
-        return 0;
+        return weights_read_transposed(&weights->held, stored.files[0], stored.infos[0], first, count, values);
     }
     uint64_t done = 0, skip = first; /* the parts follow one another */
     for (size_t i = 0; i < stored.wanted.count && done < count; i++) {

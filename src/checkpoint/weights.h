@@ -26,6 +26,17 @@ void weights_close(struct weights *weights);
 int weights_read(struct weights *weights, const struct parameter *parameter, bool transposed, uint64_t first,
                  uint64_t count, float *values);
 
+/* A tensor [rows, columns] that is in memory transposed, since it is read in pieces. Begin with all zero; the
+ * caller frees `values`. */
+struct transposed_tensor {
+    const struct tensor_info *info; /* NULL: none */
+    float *values;                  /* [columns, rows] */
+};
+
+/* Reads elements [first, first + count) of the transpose of a tensor, which is held until another one is wanted. */
+int weights_read_transposed(struct transposed_tensor *held, const struct safetensors *file,
+                            const struct tensor_info *info, uint64_t first, uint64_t count, float *values);
+
 /* The SHA-256 of the file, or of the files' ones if there are several. */
 int weights_checksum(const char *folder, char digest[CHECKSUM_SIZE]);
 

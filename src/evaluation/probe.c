@@ -88,24 +88,32 @@ static int take_values(void *context, size_t tensor, uint64_t first, uint64_t co
     return 0;
 }
 
-/* Writes the dump, or where that is NULL the weights. */
-static int write_file(const char *path, struct gpt *gpt, struct dump *dump) {
+static int write_dump(const char *path, struct dump *dump) {
     char *temporary;
     if (files_stage_begin(path, false, &temporary)) {
         return -1;
     }
-    int status = dump ? safetensors_write(temporary, dump->infos, dump->count, take_values, dump)
-                      : checkpoint_write_weights(temporary, gpt);
+    int status = safetensors_write(temporary, dump->infos, dump->count, take_values, dump);
     if (status) {
         status = error_prefix("cannot write %s (what was there before is untouched)", path);
     }
     return files_stage_end(path, temporary, status);
 }
 
-/* Those of a model with an adapter are its files. */
-static int write_weights(const char *folder, struct gpt *gpt, const struct model_files *files) {
-    return gpt->parameters.adapter_rank > 0 ? checkpoint_write_adapter(folder, gpt, files)
-                                            : write_file(path_of("%s/%s", folder, WEIGHTS_FILE).text, gpt, NULL);
+/* Writes the weights, as a checkpoint has them, to a folder that may have other files. */
+static int write_weights(const char *folder, struct gpt *gpt, struct model_files *files) {
+    const struct path path = path_of("%s/" WEIGHTS_FILE, folder);
+    char *staging;
+    if ((files->adapter && model_files_verify(files)) || files_stage_begin(path.text, true, &staging)) {
+        return -1;
+    }
+    int status = checkpoint_write_weights(staging, gpt, files);
+    if (status) {
+        error_prefix("cannot write the weights to %s (what was there before is untouched)", folder);
+    }
+    status = status || checkpoint_move(folder, staging, false) ? -1 : 0;
+    files_stage_end(path.text, staging, -1);
+    return status;
 }
 
 /* Fails where that could not begin at the end. */
@@ -243,7 +251,7 @@ static int dump_pass(struct gpt *gpt, const struct probe_settings *settings, con
 
 static int run_pass(struct gpt *gpt, const struct probe_settings *settings, const struct batches *batches) {
     struct dump dump = {0};
-    const int status = dump_pass(gpt, settings, batches, &dump) || write_file(settings->out, gpt, &dump);
+    const int status = dump_pass(gpt, settings, batches, &dump) || write_dump(settings->out, &dump);
     for (size_t i = 0; i < dump.count; i++) {
         free(dump.infos[i].name);
         free(dump.values[i]);
@@ -255,7 +263,7 @@ static int run_pass(struct gpt *gpt, const struct probe_settings *settings, cons
 
 /* ---- optimizer steps */
 
-static int run_training(struct gpt *gpt, const struct probe_settings *settings, const struct model_files *files,
+static int run_training(struct gpt *gpt, const struct probe_settings *settings, struct model_files *files,
                         const struct batches *batches) {
     const size_t tokens = (size_t)(batches->shape.batch * batches->shape.sequence);
     const int32_t *x = batches->x, *y = batches->y;
@@ -420,7 +428,7 @@ static int add_samples(struct measurement *measurement, struct gpt *gpt) {
 }
 
 /* NULL with an error. */
-static json_t *measure(struct compute *compute, const struct model_files *files, struct measurement *measurement) {
+static json_t *measure(struct compute *compute, struct model_files *files, struct measurement *measurement) {
     const struct model_config *config = &files->config;
     const struct probe_settings *settings = measurement->settings;
     const struct gpt_options options = {.batch = settings->batch_size,

@@ -85,7 +85,8 @@ static struct adapter_part part_of(const struct parameters *parameters, const st
                                  .low = {low.buffer, number * rank, low.rows, rank, reached.width}};
 }
 
-/* *x becomes drop(x), and low [rows, width] = s drop(x) A^T. */
+/* Returns low [rows, width] = s drop(x) A^T. With dropout *x becomes drop(x) in the scratch adapter_input, which
+ * the next call overwrites. */
 static struct matrix adapters_low(struct operations *operations, const struct parameters *parameters,
                                   const struct linear *layer, const struct linear_input *input,
                                   struct reached reached, struct matrix *x) {

@@ -4,12 +4,15 @@
  * one. */
 #pragma once
 
+#include <float.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LORA_ALL        "q,k,v,o,gate,up,down"
-#define LORA_MOST_RANK  1024
-#define LORA_MOST_ALPHA 1e6
+#define LORA_ALL          "q,k,v,o,gate,up,down"
+#define LORA_MOST_RANK    1024
+#define LORA_LEAST_ALPHA  ((double)FLT_MIN) /* as of every option that is a number */
+#define LORA_MOST_ALPHA   1e6
+#define LORA_MOST_DROPOUT 0.99
 
 enum lora_module { LORA_Q, LORA_K, LORA_V, LORA_O, LORA_GATE, LORA_UP, LORA_DOWN, LORA_MODULES };
 
@@ -32,7 +35,8 @@ const char *lora_module_name(struct lora_modules modules, enum lora_module modul
 
 /* Sets *targets from a list of modules, "q,v": their words here, or Hugging Face's names, "q_proj"; those of GPT-2
  * are c_attn, c_fc and c_proj, which are two, attn.c_proj and mlp.c_proj. The words that stand for all, q to down,
- * may name what this model lacks. -1 with an error that says which words there are. */
+ * may name what this model lacks. -1 with an error that says which words there are; *targets has changed then,
+ * too. */
 int lora_read_targets(struct lora_modules modules, const char *text, unsigned *targets);
 
 /* Targets as such a list; heap memory. */

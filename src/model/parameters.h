@@ -1,7 +1,7 @@
 /* The table of parameters and the arenas: weights, gradients and the states of the optimizer are one buffer each,
- * all with the same layout, in four parts: parameters without weight decay; matrices that a residual connection
- * adds; those without an fp32 copy (lowp_only); and those without a gradient. Some arenas end before the last
- * part, or the last two. */
+ * all with the same layout, in five parts: parameters without weight decay; matrices that a residual connection
+ * adds; those without an fp32 copy (lowp_only); those without a gradient; and of these the ones that are kept in
+ * blocks (narrow). Some arenas end before one of the last parts. */
 #pragma once
 
 #include "runtime/device/compute.h"
@@ -21,11 +21,12 @@ struct parameter {
     bool joined;     /* follows the parameter before it without a gap */
     bool adapter;    /* A or B of an adapter */
     bool frozen;     /* training leaves it as it is: see frozen_mark */
-    bool without_gradient; /* frozen, and backward passes compute no gradient of it: it has no states either */
-    bool auxiliary;        /* of the residual connection: a plain model has none of this name */
-    bool decayed;          /* takes weight decay */
-    bool narrow;           /* kept in blocks: see parameters.narrow */
-    bool lowp_only;        /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
+    bool differs_from_base; /* trained beside an adapter in an earlier run, so checkpoints have it, frozen or not */
+    bool without_gradient;  /* frozen, and backward passes compute no gradient of it: it has no states either */
+    bool auxiliary;         /* of the residual connection: a plain model has none of this name */
+    bool decayed;           /* takes weight decay */
+    bool narrow;            /* kept in blocks: see parameters.narrow */
+    bool lowp_only;         /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
     uint64_t matrices[PARAMETER_MOST_MATRICES];
@@ -104,17 +105,20 @@ struct parameters {
      * keeps (as many as OPTIMIZER_MOST_STATES), NULL if it has fewer, see optimizer_state_offset. gpt_loss and
      * gpt_backward write gradients; ranks then replace them by sums over ranks (data_parallel.c). */
     const struct buffer *weights, *gradients, *states[2];
-    bool accumulate;                   /* backward passes add to the gradients; else they replace them */
-    const struct buffer *weights_lowp; /* [elements] what GEMMs read: low-precision weights, or `weights` in fp32 */
-    size_t adapter_rank;               /* 0: there are no adapters */
-    float adapter_scale;               /* s in lora.h */
+    bool accumulate; /* backward passes add to the gradients; else they replace them */
+    const struct buffer
+        *weights_lowp;   /* [narrow_from] what GEMMs read: low-precision weights, or `weights` in fp32 */
+    size_t adapter_rank; /* 0: there are no adapters */
+    float adapter_scale; /* s in lora.h */
     /* Scratch of adapters [N, as many numbers as A of a layer has rows]: x A^T and its gradient; and [N, in] of
      * their input with dropout. NULL where nothing needs it. */
     const struct buffer *adapter_low, *d_adapter_low, *adapter_input;
     int frozen_weights;            /* enum frozen_weights */
     struct narrow_weights narrow;  /* of elements from narrow_from on */
     const struct buffer *expanded; /* scratch: such a matrix as GEMMs read it */
-    uint64_t fp32_elements;        /* elements that have fp32 weights: all, or with --master bf16 lowp_only_from */
+    /* Elements that have fp32 weights: narrow_from; with --master bf16 lowp_only_from; or with frozen weights in
+     * fewer bits than the others gradients_end. */
+    uint64_t fp32_elements;
 };
 
 /* What rows are added to the table with: branches and frames add their own. */
@@ -215,8 +219,8 @@ const struct parameter *parameters_find(const struct parameters *parameters, con
 int frozen_mark(struct parameters *parameters, const char *pattern);
 
 /* Builds a model's table and marks what is left as it is: what settings->freeze names; with adapters all but these,
- * what the residual connection brings, and what settings->lora_train names; without training all, of which only
- * settings->frozen_weights tells then. After an error there is no table. The config has been checked. */
+ * what the residual connection brings, and what settings->lora_train names. Without training everything is frozen,
+ * and only settings->frozen_weights is read. After an error there is no table. The config has been checked. */
 int frozen_create(const struct model_config *config, const struct optimizer_settings *settings, bool training,
                   struct parameters *parameters);
 

@@ -24,9 +24,18 @@ static int find_folder(const struct train_settings *settings, char **folder) {
         return 0;
     }
     *folder = memory_string(settings->init_from);
-    if (settings->start_over && files_are_same(path_of("%s/..", *folder).text, settings->out_dir)) {
-        return error_set("--start-over would remove %s, which the new run begins with: choose another --out-dir",
-                         *folder);
+    return 0;
+}
+
+/* Refuses to remove what the run begins with. */
+static int check_start_over(const struct train_settings *settings, const struct model_files *files) {
+    const char *const folders[] = {files->folder, files->base, files->adapter};
+    for (size_t i = 0; settings->start_over && i < COUNT(folders); i++) {
+        if (folders[i] && files_are_same(path_of("%s/..", folders[i]).text, settings->out_dir)) {
+            return error_set(
+                "--start-over would remove %s, which the new run begins with: choose another --out-dir",
+                folders[i]);
+        }
     }
     return 0;
 }
@@ -53,7 +62,8 @@ static int refuse_options(const struct train_settings *settings) {
 }
 
 /* Whether the adapter that is there is the one that the given options describe. */
-static int compare_adapter(const struct train_settings *settings, const struct model_config *saved) {
+static int compare_adapter(const struct train_settings *settings, const char *folder,
+                           const struct model_config *saved) {
     const struct lora_settings *own = &saved->lora, *given = &settings->model.lora;
     unsigned targets = own->targets;
     if (train_settings_given(settings, "lora_targets") &&
@@ -65,7 +75,7 @@ static int compare_adapter(const struct train_settings *settings, const struct m
     const bool other_rank = train_settings_given(settings, "lora_rank") && given->rank != own->rank;
     for (size_t i = 0; i < FIXED_OPTIONS; i++) {
         if (other_rank || (others[i] && train_settings_given(settings, adapter_options[i]))) {
-            return error_set("the adapter that is there has another %s than the one given: leave it out",
+            return error_set("the adapter in %s was saved with another %s: leave that option out", folder,
                              other_rank ? "lora_rank" : adapter_options[i]);
         }
     }
@@ -79,7 +89,7 @@ static int choose_adapter(const struct initial_model *initial, struct train_sett
     struct lora_settings *given = &settings->model.lora;
     if (initial->files.adapter) {
         saved->lora = initial->files.config.lora;
-        if (compare_adapter(settings, saved)) {
+        if (compare_adapter(settings, initial->files.adapter, saved)) {
             return -1;
         }
         saved->lora.dropout =
@@ -116,7 +126,8 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
     char *folder = NULL;
     const int status =
         find_folder(settings, &folder) ||
-        (folder && model_files_open(folder, settings->resumes ? NULL : settings->adapter, settings->base, files));
+        (folder && (model_files_open(folder, settings->resumes ? NULL : settings->adapter, settings->base, files) ||
+                    check_start_over(settings, files)));
     const bool has_folder = folder;
     free(folder);
     if (status || !has_folder) {
@@ -167,12 +178,30 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
 
 /* ---- the same on all ranks */
 
+/* The checksum of all weights that the run begins with: of the base's, or of these, the adapter's and those that
+ * were trained beside it. */
+static int checksum_all(struct model_files *files, char digest[CHECKSUM_SIZE]) {
+    char digests[3][CHECKSUM_SIZE] = {""};
+    if (model_files_verify(files) ||
+        (files->adapter && checksum_file(path_of("%s/" ADAPTER_FILE, files->adapter).text, digests[1])) ||
+        (files->trained > 0 && checksum_file(path_of("%s/" WEIGHTS_FILE, files->folder).text, digests[2]))) {
+        return -1;
+    }
+    memcpy(digests, files->checksum, CHECKSUM_SIZE);
+    if (files->adapter) {
+        checksum_memory(digests, sizeof digests, digest);
+    } else {
+        memcpy(digest, digests, CHECKSUM_SIZE);
+    }
+    return 0;
+}
+
 /* Sets the checksum of the weights, if there are any. It must be the one that is given, if that was not given
  * before init_from. */
 static int check_weights(struct initial_model *initial, const struct train_settings *settings,
                          char digest[CHECKSUM_SIZE]) {
     const unsigned given = options_source(settings->specs, settings->spec_count, "init_checksum");
-    if (initial->files.folder && weights_checksum(initial->files.base, digest)) {
+    if (initial->files.folder && checksum_all(&initial->files, digest)) {
         return -1;
     }
     if (settings->init_checksum && given >= options_source(settings->specs, settings->spec_count, "init_from") &&
@@ -181,9 +210,6 @@ static int check_weights(struct initial_model *initial, const struct train_setti
             "init_from = %s: these are other weights than the ones whose checksum is init_checksum = %s; put those "
             "there, or leave init_checksum out",
             settings->init_from, settings->init_checksum);
-    }
-    if (!*initial->files.checksum) { /* for the checkpoints of an adapter */
-        memcpy(initial->files.checksum, digest, CHECKSUM_SIZE);
     }
     return 0;
 }

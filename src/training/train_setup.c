@@ -243,7 +243,7 @@ static int resume_best(struct trainer *trainer, const struct training_state *bef
 static int resume(struct trainer *trainer, const char *folder) {
     struct train_settings *settings = trainer->settings;
     struct training_state *state = &trainer->state;
-    if (checkpoint_resume(&trainer->initial.files, &trainer->gpt, state)) {
+    if (checkpoint_resume(&trainer->initial.files, trainer_is_first(trainer), &trainer->gpt, state)) {
         return error_prefix("cannot resume from %s", folder);
     }
     if (checkpoint_iteration_of(strrchr(folder, '/') + 1) != state->iteration) {
@@ -283,7 +283,7 @@ static int resume(struct trainer *trainer, const char *folder) {
 
 static int initialise(struct trainer *trainer) {
     struct train_settings *settings = trainer->settings;
-    const struct initial_model *initial = &trainer->initial;
+    struct initial_model *initial = &trainer->initial;
     trainer->state = (struct training_state){.seed = (uint64_t)settings->seed, .evaluated_at = -1};
     forget_best(&trainer->state);
     if (settings->resumes) {
@@ -294,7 +294,8 @@ static int initialise(struct trainer *trainer) {
     if (!initial->files.folder) {
         return parameters_initialise(trainer->compute, &gpt->parameters, &settings->model, seed);
     }
-    return model_files_load(&initial->files, seed, gpt);
+    /* other ranks get the weights of the first */
+    return trainer_is_first(trainer) ? model_files_load(&initial->files, seed, gpt) : 0;
 }
 
 /* The data must be what the run was trained on, wherever they lie. Without a file its digest is "". */
@@ -394,6 +395,7 @@ static int open_evaluation(struct trainer *trainer) {
 /* Makes the batches sequential, and prints how many iterations the data suffice for. */
 static int open_sequence(struct trainer *trainer) {
     const struct token_file *file = trainer->data.folders->train;
+    const struct train_settings *settings = trainer->settings;
     const struct training_state *state = &trainer->state;
     struct batch_sampler *sampler = &trainer->train;
     const uint64_t tokens = (uint64_t)(sampler->global_rows * sampler->shape.sequence);
@@ -405,10 +407,10 @@ static int open_sequence(struct trainer *trainer) {
     if (batch_sampler_set_sequential(sampler)) {
         return error_prefix("%s", file->name);
     }
+    const bool repeats = !isfinite(settings->stop_seconds) && (uint64_t)settings->stop_at > sampler->pass;
     PRINT(trainer, "batches  in sequence: %" PRIu64 " iterations read %" PRIu64 " of %" PRIu64 " tokens of %s%s\n",
           sampler->pass, sampler->pass * (uint64_t)(sampler->global_rows * sampler->shape.sequence), file->count,
-          token_file_short_name(file),
-          (uint64_t)trainer->settings->stop_at > sampler->pass ? ", and then begin again" : "");
+          token_file_short_name(file), repeats ? ", and then begin again" : "");
     if (state->tokens / tokens != (uint64_t)state->iteration || state->tokens % tokens != 0) {
         PRINT(trainer, "warning  iterations had another number of tokens before: in sequence, iteration i takes "
                        "the i-th piece of the data, so that some tokens are read twice or left out\n");

@@ -27,9 +27,9 @@ struct initial_model {
  * model_files_close is needed then, too. */
 int initial_model_read(struct initial_model *initial, struct train_settings *settings);
 
-/* Checks that all ranks begin with the same checkpoint or weights, if any. Compares the weights, of an adapter's
- * base model, with settings->init_checksum, if that was not given before init_from, and sets it to their checksum,
- * or to NULL without weights. Collective: an error is one on all ranks. */
+/* Checks that all ranks begin with the same checkpoint or weights, if any. Rank 0
+ * compares the weights with settings->init_checksum, if that was not given before init_from, and it becomes their
+ * checksum, or NULL without weights. Collective: an error is one on all ranks. */
 int initial_model_compare(struct initial_model *initial, struct train_settings *settings, struct ranks *ranks);
 
 /* ---- --fit: the settings with which a training run fits into so much memory, the fastest first */

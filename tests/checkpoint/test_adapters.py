@@ -93,7 +93,7 @@ class Adapters(programs.Case):
         self.call("hc_export", "--checkpoint", "@both/ckpt-3", "--merge", "--format", "torch", "--out", "@both-merged")
         self.assertAlmostEqual(self.loss("--checkpoint", "@both-merged"), loss, places=5)
         self.resume("both", "--max-iters", "4")
-        self.refused("has more than an adapter", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@both/ckpt-3")
+        self.refused("also has weights trained beside its adapter", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@both/ckpt-3")
 
     # ---- PEFT's in
 
@@ -190,7 +190,7 @@ class Adapters(programs.Case):
                     self.shown(run.said)
         self.refused("tensors, of which 2 are", "hc_eval", "--device", "pocl", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@doubled")
         self.refused("without its model", "hc_eval", "--data", "@data", "--checkpoint", "@plain")
-        self.refused("it is no object", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", f"@{self.put_list()}")
+        self.refused("is not a JSON object", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", f"@{self.put_list()}")
 
     def put_list(self):
         self.put_json("list/adapter_config.json", [])

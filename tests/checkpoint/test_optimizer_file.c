@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FOLDER     "ckpt-1"
+#define FOLDER     "checkpoint"
 #define STATES     FOLDER "/optimizer.safetensors"
 #define MANY       256
 #define C_FC       "transformer.h.1.mlp.c_fc.weight"
@@ -76,7 +76,7 @@ static void rewrite(struct small_model *model, const char *dropped, const struct
 static int resume_here(struct gpt *gpt, struct training_state *state) {
     struct model_files files;
     const int status =
-        model_files_open(scratch_path(FOLDER), NULL, NULL, &files) || checkpoint_resume(&files, gpt, state);
+        model_files_open(scratch_path(FOLDER), NULL, NULL, &files) || checkpoint_resume(&files, true, gpt, state);
     model_files_close(&files);
     return status ? -1 : 0;
 }

@@ -51,7 +51,7 @@ static float *write_plain(const char *name, const struct model_config *config) {
     float *logits = logits_of(&model);
     require(files_make_folder(scratch_path(name)));
     require(config_file_write(scratch_path(name), &model.gpt.config));
-    require(checkpoint_write_weights(scratch_path(scratch_format("%s/model.safetensors", name)), &model.gpt));
+    require(checkpoint_write_weights(scratch_path(name), &model.gpt, NULL));
     small_model_release(&model);
     return logits;
 }

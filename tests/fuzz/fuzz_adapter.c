@@ -16,8 +16,9 @@ static void read_config(const char *folder, int norm) {
         return;
     }
     const struct lora_settings *lora = &config.lora;
-    fuzz_require(lora->rank >= 1 && lora->rank <= LORA_MOST_RANK && lora->alpha > 0.0 &&
-                     lora->alpha <= LORA_MOST_ALPHA && lora->dropout >= 0.0 && lora->dropout < 1.0 && lora->targets,
+    fuzz_require(lora->rank >= 1 && lora->rank <= LORA_MOST_RANK && lora->alpha >= LORA_LEAST_ALPHA &&
+                     lora->alpha <= LORA_MOST_ALPHA && lora->dropout >= 0.0 && lora->dropout <= LORA_MOST_DROPOUT &&
+                     lora->targets,
                  "what was accepted is out of range");
     struct parameters parameters;
     config.n_layer = 1;
@@ -46,8 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         read_config(fuzz_folder(data, bytes, names), norm);
     }
     char *base, checksum[CHECKSUM_SIZE];
-    if (adapter_base_read(fuzz_folder(data, bytes, names), &base, checksum) == 0) {
-        fuzz_require(*base && strlen(checksum) == CHECKSUM_SIZE - 1, "a base without its folder or checksum");
+    int64_t trained;
+    if (adapter_base_read(fuzz_folder(data, bytes, names), &base, checksum, &trained) == 0) {
+        fuzz_require(*base && strlen(checksum) == CHECKSUM_SIZE - 1 && trained >= 0,
+                     "a base without its folder, checksum or number of tensors");
     }
     free(base);
     return 0;

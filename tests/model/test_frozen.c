@@ -165,8 +165,9 @@ UNIT_TEST(tables_are_read_in_the_type_of_their_kernels) {
     for (size_t i = 0; i < COUNT(configs); i++) {
         float losses[2];
         for (int narrow = 0; narrow < 2; narrow++) {
-            const struct gpt_options options = {
-                .type = ELEMENT_BF16, .optimizer = {.frozen_weights = narrow ? FROZEN_BF16 : FROZEN_AS_OTHERS}};
+            const struct gpt_options options = {.type = ELEMENT_BF16,
+                                                .optimizer = {.frozen_weights =
+                                                                  narrow ? FROZEN_BF16 : FROZEN_AS_OTHERS}};
             SMALL_MODEL model;
             small_model_create_planned(&model, compute, &configs[i], &options);
             small_model_randomise(&model, 3);
