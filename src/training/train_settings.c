@@ -43,7 +43,7 @@ void train_options(struct train_settings *settings, struct option_table *table) 
                         "what adapters add is multiplied by this / lora_rank"),
         TEXT("lora_targets", &settings->lora_targets, LORA_ALL,
              "modules that get an adapter, some of these; of a GPT-2 c_attn, c_fc and c_proj"),
-        FLOAT("lora_dropout", &lora->dropout, "0", 0, 0.99, "of what adapters read"),
+        FLOAT("lora_dropout", &lora->dropout, "0", 0, LORA_MOST_DROPOUT, "of what adapters read"),
         BOOL("lora_rslora", &lora->by_root, "false", "divide lora_alpha by the root of lora_rank instead"),
         TEXT(
             "lora_train", &settings->optimizer.lora_train, "",
@@ -162,7 +162,7 @@ static int compare_texts(const char *own, const char *first) {
 }
 
 int same_job_settings(struct ranks *ranks, const struct train_settings *settings) {
-    static const char *const local[] = {"data_dir", "init_from", "device", "gemm"}; /* may differ */
+    static const char *const local[] = {"data_dir", "init_from", "adapter", "device", "gemm"}; /* may differ */
     static char first[MOST_SHARED_BYTES];
     if (ranks->count == 1) {
         return 0;
@@ -215,11 +215,19 @@ static void set_stop(struct train_settings *settings) {
 }
 
 /* Stops where is given, but the run's own length becomes no less than it was planned. */
-static int extend(struct train_settings *settings, int64_t planned, double planned_seconds) {
-    if ((settings->max_seconds > 0.0) != (planned_seconds > 0.0)) {
-        return error_set("the run has max_seconds = %g: a resumed run keeps 0, or a number above it, since the "
-                         "learning rate would jump",
-                         planned_seconds);
+static int extend(const struct option_table *table, struct train_settings *settings, int64_t planned,
+                  double planned_seconds) {
+    if (settings->max_seconds > 0.0 && planned_seconds <= 0.0) {
+        return error_set("the run ends by max_iters: leave max_seconds out");
+    }
+    if (settings->max_seconds <= 0.0 && planned_seconds > 0.0) {
+        return error_set("the run ends by max_seconds = %g: give another number above 0", planned_seconds);
+    }
+    /* config files may still have the number that the run began with */
+    const bool is_given = options_source(table->rows, table->count, "max_iters") >=
+                          options_source(table->rows, table->count, "init_from");
+    if (planned_seconds > 0.0 && settings->max_iters != planned && is_given) {
+        return error_set("the run ends by max_seconds = %g: leave max_iters out", planned_seconds);
     }
     set_stop(settings);
     if (planned_seconds > 0.0) { /* the schedule takes as many seconds as before */
@@ -263,13 +271,17 @@ static enum program_status apply_all(struct option_table *table, struct train_se
     const double planned_seconds = settings->max_seconds;
     const struct optimizer_settings saved = settings->optimizer;
     /* what is given, over what the run has; but where the run began does not change */
-    char *init_from = settings->init_from, *init_checksum = settings->init_checksum;
-    settings->init_from = settings->init_checksum = NULL;
+    char **const kept[] = {&settings->init_from, &settings->init_checksum, &settings->adapter};
+    char *begun[COUNT(kept)];
+    for (size_t i = 0; i < COUNT(kept); i++) {
+        begun[i] = *kept[i];
+        *kept[i] = NULL;
+    }
     const int wrong = options_apply_given(given);
-    free(settings->init_from);
-    free(settings->init_checksum);
-    settings->init_from = init_from;
-    settings->init_checksum = init_checksum;
+    for (size_t i = 0; i < COUNT(kept); i++) {
+        free(*kept[i]);
+        *kept[i] = begun[i];
+    }
     if (wrong) {
         return PROGRAM_WRONG;
     }
@@ -286,7 +298,7 @@ static enum program_status apply_all(struct option_table *table, struct train_se
     if ((!has_risen && schedule_check(&settings->optimizer)) || optimizer_check(&settings->optimizer)) {
         return PROGRAM_WRONG;
     }
-    return extend(settings, planned, planned_seconds) ? PROGRAM_WRONG : PROGRAM_DONE;
+    return extend(table, settings, planned, planned_seconds) ? PROGRAM_WRONG : PROGRAM_DONE;
 }
 
 enum program_status resumed_settings_apply(struct option_table *table, struct train_settings *settings,

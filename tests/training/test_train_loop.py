@@ -137,13 +137,14 @@ class TrainLoop(programs.Case):
         self.assertGreaterEqual(self.json(f"timed/ckpt-{count}/state.json")["seconds"], 2)
         self.train("timed", *RESUME, "--max-seconds", "1", says=f"ckpt-{count} has trained for ")
         self.assertEqual(self.newest("timed"), count)
-        self.train("timed", *RESUME, "--max-seconds", "4", "--max-iters", "3", says="schedule max_iters is 40 now, and lr_decay_iters is 20: ")
+        self.train("timed", *RESUME, "--max-iters", "3", status=WRONG_USAGE, says="leave max_iters out")
+        self.train("timed", *RESUME, "--max-seconds", "4", says="schedule max_iters is 40 now, and lr_decay_iters is 20: ")
         later = [line for line in self.records("timed/metrics.jsonl") if "lr" in line][count:]
         self.assertEqual({line["lr"] for line in later}, {1e-3})
         self.assertTrue(2 < later[0]["time"] < 4 <= later[-1]["time"])
-        self.train("timed", *RESUME, "--max-seconds", "0", status=WRONG_USAGE, says="the run has max_seconds = 4: ")
+        self.train("timed", *RESUME, "--max-seconds", "0", status=WRONG_USAGE, says="the run ends by max_seconds = 4: give another number")
         self.train("counted", "--max-iters", "1")
-        self.train("counted", *RESUME, "--max-seconds", "5", status=WRONG_USAGE, says="the run has max_seconds = 0: ")
+        self.train("counted", *RESUME, "--max-seconds", "5", status=WRONG_USAGE, says="leave max_seconds out")
 
     def test_an_interrupted_run_counts_on(self):
         """Where an interruption has left off, and where this process shall go no further."""
