@@ -288,7 +288,7 @@ int model_reader_read(struct model_reader *reader, const struct parameter *param
 /* ---- opening */
 
 /* Opens a file beside the base's, of the model's adapter or of other parameters, and finds its tensors: all of an
- * adapter's must be there, and nothing else. */
+ * adapter's must be there, and nothing else but parameters of the base from which upcycling makes new ones. */
 static int open_file(struct model_reader *reader, const char *path, bool of_adapter, struct safetensors **file) {
     const struct parameters *parameters = reader->parameters;
     size_t found = 0;
@@ -307,6 +307,10 @@ static int open_file(struct model_reader *reader, const char *path, bool of_adap
             status = error_prefix("%s", path);
         }
         free(name);
+    }
+    for (size_t i = 0; i < reader->plain.count && status == 0 && !of_adapter; i++) {
+        const char *name = reader->plain.table[i].name;
+        found += !parameters_find(parameters, name) && safetensors_find(*file, name);
     }
     return status || found == (*file)->count
                ? status
@@ -387,6 +391,17 @@ struct loading {
     float *gain, *bias;              /* [n_embd] each */
 };
 
+/* Reads a parameter of the plain model, which the model may lack. */
+static int read_plain(const struct model_reader *reader, const struct parameter *plain, float *values) {
+    const struct tensor_info wanted = weights_tensor(plain);
+    const struct tensor_info *info = reader->trained ? safetensors_find(reader->trained, plain->name) : NULL;
+    if (!info) {
+        return weights_read(reader->weights, plain, false, 0, plain->elements, values);
+    }
+    return weights_require(info, &wanted) ? safetensors_read_f32(reader->trained, info, 0, plain->elements, values)
+                                          : -1;
+}
+
 /* Values of a parameter that the plain model lacks. They may follow from gain and bias of the plain model's norm in
  * the same sublayer, or of ln_f. */
 static int new_values(struct loading *all, const struct parameter *parameter, uint64_t first, uint64_t count,
@@ -402,9 +417,7 @@ static int new_values(struct loading *all, const struct parameter *parameter, ui
         float *to = plain->offset_copy == &norm->gain   ? all->gain
                     : plain->offset_copy == &norm->bias ? all->bias
                                                         : NULL;
-        const struct parameter *own = parameters_find(all->reader->parameters, plain->name);
-        if (to && (own ? read_source(all->reader, own, false, 0, plain->elements, to)
-                       : weights_read(all->reader->weights, plain, false, 0, plain->elements, to))) {
+        if (to && read_plain(all->reader, plain, to)) {
             return -1;
         }
     }

@@ -90,8 +90,8 @@ bool batch_sampler_has_targets(const struct batch_sampler *sampler);
 enum { ESTIMATE_SEED = 0 };
 
 /* Sets *all to sums over the targets of `batches` of the sampler's, always the same ones, without dropout.
- * token_bytes [vocab_size] is as in loss_sums_add_targets, or NULL. Fails if there is no target. The ranks share the
- * batches; the sums do not depend on the number of ranks. progress shows where it is. Collective. Stops early, with
- * the error "interrupted" on all ranks, when one of them is interrupted. */
+ * token_bytes [vocab_size] is as in loss_sums_add_targets, or NULL. Fails if there is no target. The ranks share
+ * the batches; the sums do not depend on the number of ranks. progress shows where it is. Collective. Stops early,
+ * with the error "interrupted" on all ranks, when one of them is interrupted. */
 int estimate_loss(struct gpt *gpt, const struct ranks *ranks, struct batch_sampler *sampler, int64_t batches,
                   struct progress *progress, const uint16_t *token_bytes, struct loss_sums *all);

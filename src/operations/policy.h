@@ -27,9 +27,9 @@ double norm_epsilon(int norm);           /* the usual one */
 bool position_turns_heads(int position); /* it changes q and k before attention: RoPE */
 bool mlp_is_gated(int mlp);              /* it has two input projections */
 
-/* How frozen matrices of branches are stored, --frozen-weights. FROZEN_AS_OTHERS: like trained weights; FROZEN_BF16:
- * in 16 bits, with no fp32 copy; FROZEN_INT8 and FROZEN_NF4: in blocks of NARROW_BLOCK along a row, each with one
- * fp32 scale: in 8 bits, value = scale * code, or in 4 bits, value = scale * one of 16 numbers. */
+/* How frozen matrices of branches are stored, --frozen-weights. FROZEN_AS_OTHERS: like trained weights;
+ * FROZEN_BF16: in 16 bits, with no fp32 copy; FROZEN_INT8 and FROZEN_NF4: in blocks of NARROW_BLOCK along a row,
+ * each with one fp32 scale: in 8 bits, value = scale * code, or in 4 bits, value = scale * one of 16 numbers. */
 #define FROZEN_WEIGHTS_WORDS "as_others|bf16|int8|nf4"
 enum frozen_weights { FROZEN_AS_OTHERS, FROZEN_BF16, FROZEN_INT8, FROZEN_NF4 };
 enum { NARROW_BLOCK = 64 };

@@ -95,6 +95,55 @@ class Adapters(programs.Case):
         self.resume("both", "--max-iters", "4")
         self.refused("also has weights trained beside its adapter", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@both/ckpt-3")
 
+    def test_what_was_trained_stays_when_it_is_frozen(self):
+        """Adapters themselves, and norms that an earlier run has trained."""
+        self.call(*self.adapting("half", "llama", "--freeze", "lora_A", "--max-iters", "2"))
+        self.assertEqual(len(self.arrays(f"half/ckpt-2/{ADAPTER}")), 14)
+        self.resume("half", "--max-iters", "3")
+        more = ("--residual", "rc", "--lora-train", "ln_|c_attn", "--learning-rate", "0.1", "--max-iters")
+        self.call(*self.adapting("norms", "llama", *more, "4"))
+        trained = self.tensors(f"norms/ckpt-4/{WEIGHTS}")
+        self.assertEqual(self.json("norms/ckpt-4/base.json")["trained_tensors"], len(trained))
+        self.call(*self.training("later", "--init-from", "@norms/ckpt-4", "--max-iters", "1"))
+        self.assertEqual(self.tensors(f"later/ckpt-1/{WEIGHTS}"), trained)
+        self.resume("norms", "--freeze", "ln_|c_attn", "--max-iters", "5")
+        self.assertEqual(self.tensors(f"norms/ckpt-5/{WEIGHTS}"), trained)
+        self.refused("is frozen now, in int8 or nf4", *self.training("x", "--init-from", "@norms/ckpt-4", "--frozen-weights", "nf4"))
+        # what a new connection begins with follows from the norms that were trained
+        self.call(*self.training("gated", "--init-from", "@norms/ckpt-4", "--residual", "gated", "--max-iters", "0"))
+        self.assertAlmostEqual(self.loss("--checkpoint", "@gated/ckpt-0"), self.loss("--checkpoint", "@norms/ckpt-4"), places=4)
+        self.call("hc_export", "--checkpoint", "@norms/ckpt-4", "--merge", "--out", "@norms-merged")
+        self.assertAlmostEqual(self.loss("--checkpoint", "@norms-merged"), self.loss("--checkpoint", "@norms/ckpt-4"), places=5)
+        self.remove(f"norms/ckpt-4/{WEIGHTS}")
+        self.refused("has 0 tensors, and 4 were trained", "hc_eval", "--device", "pocl", "--data", "@data", "--checkpoint", "@norms/ckpt-4")
+        self.refused("also has weights trained beside its adapter", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@norms/ckpt-4")
+
+    def test_a_probe_writes_them(self):
+        self.put_batch("batch", ((1, 1, 1, 4), [1, 2, 3, 4]), ((1, 1, 1, 4), [2, 3, 4, 5]))
+        self.call(*self.adapting("few", "llama", "--lora-train", "ln_f", "--max-iters", "1"))
+        self.call("hc_probe", "--device", "pocl", "--train", "--checkpoint", "@few/ckpt-1", "--batch", "@batch", "--out", "@probed")
+        self.assertEqual(set(self.arrays(f"probed/{WEIGHTS}")), {"transformer.ln_f.weight"})
+        self.assertEqual(self.json("probed/base.json"), self.json("few/ckpt-1/base.json"))
+        self.put_adapter("probe-start", "model.layers", {"self_attn.q_proj": (16, 16)})
+        self.call("hc_probe", "--device", "pocl", "--train", "--checkpoint", "@llama", "--adapter", "@probe-start", "--batch", "@batch", "--out", "@probed-peft")
+        self.assertEqual(self.json("probed-peft/base.json"), self.json("few/ckpt-1/base.json") | {"trained_tensors": 0})
+        self.assertEqual(len(self.arrays(f"probed-peft/{ADAPTER}")), 2)
+
+    def test_starting_over_spares_what_the_run_begins_with(self):
+        self.copy("run", "over")
+        self.refused("would remove", *self.training("over", "--start-over", "--init-from", "@llama", "--adapter", "@over/ckpt-20"))
+        self.train("over-base", "--residual", "rc", *LLAMA, "--max-iters", "1")
+        self.call(*self.adapting("over-adapter", "over-base/ckpt-1", "--max-iters", "1"))
+        self.refused("would remove", *self.training("over-base", "--start-over", "--init-from", "@over-adapter/ckpt-1"))
+        self.assertTrue(self.has(f"over/ckpt-20/{ADAPTER}", f"over-base/ckpt-1/{WEIGHTS}"))
+
+    def test_a_base_whose_name_is_not_utf8(self):
+        name = "base-\udcff"
+        self.copy("llama", name)
+        self.call(*self.adapting("named", name, "--max-iters", "1"))
+        self.assertTrue(self.json("named/ckpt-1/base.json")["folder"].endswith("base-\\xff"))
+        self.call("hc_eval", "--device", "pocl", "--data", "@data", "--eval-iters", "1", "--checkpoint", "@named/ckpt-1", "--base", f"@{name}")
+
     # ---- PEFT's in
 
     def test_an_adapter_of_pefts_is_merged(self):
@@ -121,7 +170,14 @@ class Adapters(programs.Case):
         self.put_adapter("start", "model.layers", {"self_attn.q_proj": (16, 16)})
         self.train("from", "--init-from", "@llama", "--adapter", "@start", "--max-iters", "0")
         self.same_tensors(f"start/{ADAPTER}", f"from/ckpt-0/{ADAPTER}")
-        self.refused("another lora_rank", *self.training("x", "--init-from", "@llama", "--adapter", "@start", "--lora-rank", "8"))
+        for name in ("base.json", "adapter_config.json"):  # wherever the run was started
+            self.assertIn(str(self.path("llama")), self.json(f"from/ckpt-0/{name}").values())
+        self.resume("from", "--adapter", "@elsewhere", "--max-iters", "1")
+        self.assertIn(f'adapter = "{self.path("start")}"', self.text("from/settings.conf"))
+        self.put_adapter("start-twice", "model.layers", {"self_attn.q_proj": (16, 16), "self_attn.k_proj": (8, 16)})
+        checksum = next(line.split('"')[1] for line in self.text("from/settings.conf").splitlines() if line.startswith("init_checksum"))
+        self.refused("these are other weights", *self.training("x", "--init-from", "@llama", "--adapter", "@start-twice", "--init-checksum", checksum))
+        self.refused("was saved with another lora_rank", *self.training("x", "--init-from", "@llama", "--adapter", "@start", "--lora-rank", "8"))
         self.refused("another lora_targets", *self.training("x", "--init-from", "@llama", "--adapter", "@start", "--lora-targets", "q,v"))
 
     def same_tensors(self, first, second):
@@ -176,8 +232,8 @@ class Adapters(programs.Case):
         self.put_adapter("plain", "model.layers", modules)
         self.put_adapter("doubled", "model.layers", {**modules, "self_attn.k_proj": (8, 16)}, target_modules=["q_proj"])
         for key, value in (("use_dora", True), ("modules_to_save", ["lm_head"]), ("rank_pattern", {"q_proj": 4}), ("alpha_pattern", {"q": 1}),
-                           ("bias", "all"), ("peft_type", "IA3"), ("some_config", {}), ("unknown", 1), ("r", 0), ("r", 4), ("r", 1 << 40), ("lora_alpha", 0), ("lora_alpha", "x"),
-                           ("lora_dropout", 1), ("target_modules", ["wte"]), ("target_modules", ".*q.*"), ("target_modules", []),
+                           ("bias", "all"), ("peft_type", "IA3"), ("some_config", {}), ("unknown", 1), ("r", 0), ("r", 4), ("r", 1 << 40), ("lora_alpha", 0), ("lora_alpha", "x"), ("lora_alpha", 1e-39),
+                           ("lora_dropout", 1), ("lora_dropout", 0.995), ("target_modules", ["wte"]), ("target_modules", ".*q.*"), ("target_modules", []),
                            ("target_modules", ["k_proj"]), ("init_lora_weights", "pissa"), ("layers_to_transform", [0]),
                            ("target_modules", [programs.HOSTILE])):
             with self.subTest(key, value=value):

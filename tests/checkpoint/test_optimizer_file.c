@@ -1,5 +1,5 @@
-/* optimizer.safetensors: which tensors a model goes on with, and what is refused, with checksums that are right;
- * and with which bias correction parameters go on. */
+/* Checkpoints of a model: which tensors of optimizer.safetensors it goes on with, and what is refused, with
+ * checksums that are right; with which bias correction parameters go on; and what checkpoints do not replace. */
 #include "runtime/files/files.h"
 #include "runtime/files/json_file.h"
 #include "runtime/files/safetensors.h"
@@ -299,6 +299,30 @@ UNIT_TEST(counts_that_cannot_be_are_refused) {
         error_clear();
     }
     small_model_release(&model);
+}
+
+/* ---- what was there before */
+
+UNIT_TEST(other_folders_are_not_written_over) {
+    SMALL_MODEL model;
+    create(&model, NULL);
+    for (const char *const *name = checkpoint_files; name[1]; name++) {
+        const char *folder = scratch_format("theirs %s", *name);
+        require(files_make_folder(scratch_path(folder)));
+        scratch_put(scratch_format("theirs %s/%s", *name, *name), "theirs");
+        assert_error(checkpoint_save(scratch_path(folder), &model.gpt, &content),
+                     "is not a checkpoint of this program: move it away");
+    }
+}
+
+UNIT_TEST(files_of_an_older_checkpoint_go) {
+    SMALL_MODEL model;
+    create(&model, NULL);
+    require(checkpoint_save(scratch_path("ckpt-1"), &model.gpt, &content));
+    scratch_put("ckpt-1/notes", "mine");
+    require(checkpoint_save(scratch_path("ckpt-1"), &model.gpt, &(struct checkpoint_content){.state = &progress}));
+    assert_true(files_exist(scratch_path("ckpt-1/notes")));
+    assert_false(files_exist(scratch_path("ckpt-1/" OPTIMIZER_FILE)));
 }
 
 SMALL_MODEL_TEST_MAIN(compute)

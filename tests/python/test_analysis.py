@@ -284,7 +284,7 @@ class Comparison(Case):
         self.assertNotIn("half_width", variants[3]["differences"]["rc"]["final"])
         self.assertEqual(variants[0]["differences"], {})
         for part in ("<td>3.2200 &plusmn; 0.2733</td><td>2.7200</td><td>+0.0200 &plusmn; 0.0248</td>", "<td>-0.1000 (one pair)</td>",
-                     "copy is left out: another run has its seed. young is left out: its last evaluation is at an earlier iteration.",
+                     "copy is left out: another run has its seed. young is left out: its last evaluation is earlier.",
                      "<tr><td>rc-1</td>", "<tr><td>fast</td>",  # two kinds of rc are told apart by their first runs
                      "mhc has no difference to rc: no runs of the same seed.", "Too few pairs: one alone has no interval.", "Evaluation batches of these runs depend on the seed"):
             self.assertIn(part, text)
@@ -320,7 +320,7 @@ class Comparison(Case):
             self.write(f"{name}/settings.conf", f'residual = "{residual}"\nseed = 1\nmax_seconds = 60\n')
             self.write(f"{name}/metrics.jsonl", f'{{"iter":{last},"val_loss":{loss},"time":{seconds},"val_bits_per_byte":1.125}}\n')
         text = self.read("a", "b", "c")[1]
-        for part in ("<td>+1.0000 (one pair)</td>", "mhc has no difference to rc: its last evaluation is at another iteration", "<td>1.1250</td>"):
+        for part in ("<td>+1.0000 (one pair)</td>", "mhc has no difference to rc: its last evaluation is at another time", "<td>1.1250</td>"):
             self.assertIn(part, text)
 
     def test_evaluation_batches(self):
