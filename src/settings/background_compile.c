@@ -29,7 +29,10 @@ void compile_only_print(const struct compute *compute, double start) {
 }
 
 void compile_only_reduce(struct model_config *model) {
+    const bool has_unmixed = model->hc_until > 0 && model->hc_until < 2 * model->n_layer;
     model->n_layer = model->residual->uses_depth || model->n_layer < LAYERS ? model->n_layer : LAYERS;
+    const int64_t most = 2 * model->n_layer - has_unmixed; /* sublayers that mix: both kinds stay */
+    model->hc_until = model->hc_until < most ? model->hc_until : most;
     model->block_size = model->block_size < CONTEXT ? model->block_size : CONTEXT;
 }
 

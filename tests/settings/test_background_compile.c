@@ -72,4 +72,19 @@ UNIT_TEST(second_process_compiles_once_for_each_model) {
     options_free(table.rows, table.count);
 }
 
+/* The small model has sublayers that mix their streams, and others, if the model has both. */
+UNIT_TEST(small_models_keep_both_kinds_of_sublayers) {
+    static const struct {
+        int64_t layers, until, small_until;
+    } cases[] = {{4, 0, 0}, {4, 1, 1}, {4, 4, 3}, {4, 6, 3}, {4, 8, 4}, {2, 4, 4}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct model_config model = {.residual = residual_find("mhc"),
+                                     .n_layer = cases[i].layers,
+                                     .hc_until = cases[i].until};
+        compile_only_reduce(&model);
+        assert_int_equal(model.n_layer, cases[i].layers < 2 ? cases[i].layers : 2);
+        assert_int_equal(model.hc_until, cases[i].small_until);
+    }
+}
+
 UNIT_TEST_MAIN(scratch_begin, scratch_end)

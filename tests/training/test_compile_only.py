@@ -21,7 +21,7 @@ class CompileOnly(programs.Case):
         self.assertEqual(sorted(cache.rglob("*.so")), kernels)
 
     def test_nothing_is_left_to_compile(self):
-        models = [("--residual", "mhc", "--dropout", "0.1"),
+        models = [("--residual", "mhc", "--dropout", "0.1", "--n-layer", "4", "--hc-until", "6"),
                   ("--residual", "mudd", "--optimizer", "muon", "--recompute", "layer"),
                   ("--residual", "circulant", "--norm", "rmsnorm", "--position", "rope")]
         for i, model in enumerate(models if programs.WHOLE else models[:1]):
