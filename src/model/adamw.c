@@ -16,9 +16,6 @@ uint64_t rounding_key(const struct gpt *gpt, int64_t iteration) {
 /* The highest rate of a parameter; negative: learning_rate. */
 static double highest_rate(const struct parameters *parameters, const struct parameter *parameter,
                            const struct optimizer_settings *settings) {
-    if (parameter->auxiliary && settings->new_learning_rate >= 0.0) {
-        return settings->new_learning_rate;
-    }
     const struct {
         const char *ending; /* of names */
         double rate;
@@ -31,6 +28,9 @@ static double highest_rate(const struct parameters *parameters, const struct par
             strcmp(parameter->name + length - behind, named[i].ending) == 0) {
             return named[i].rate;
         }
+    }
+    if (parameter->auxiliary && settings->new_learning_rate >= 0.0) {
+        return settings->new_learning_rate;
     }
     if (parameter->sublayer < 0 && parameter->decayed) { /* wte or wpe */
         return settings->embed_learning_rate;
@@ -174,15 +174,16 @@ static int check(const struct optimizer_settings *settings) {
     const struct {
         const char *name;
         double rate;
-    } rates[] = {{"embed_learning_rate", settings->embed_learning_rate},
-                 {"head_learning_rate", settings->head_learning_rate},
-                 {"scalar_learning_rate", settings->scalar_learning_rate},
-                 {"value_embed_learning_rate", settings->value_embed_learning_rate},
-                 {"resid_lambda_learning_rate", settings->resid_lambda_learning_rate},
-                 {"x0_lambda_learning_rate", settings->x0_lambda_learning_rate}};
+        const char *follows;
+    } rates[] = {{"embed_learning_rate", settings->embed_learning_rate, "learning_rate"},
+                 {"head_learning_rate", settings->head_learning_rate, "learning_rate"},
+                 {"scalar_learning_rate", settings->scalar_learning_rate, "learning_rate"},
+                 {"value_embed_learning_rate", settings->value_embed_learning_rate, "learning_rate"},
+                 {"resid_lambda_learning_rate", settings->resid_lambda_learning_rate, "scalar_learning_rate"},
+                 {"x0_lambda_learning_rate", settings->x0_lambda_learning_rate, "scalar_learning_rate"}};
     int status = 0;
     for (size_t i = 0; i < COUNT(rates) && status == 0; i++) {
-        status = optimizer_check_following(rates[i].name, rates[i].rate, "learning_rate");
+        status = optimizer_check_following(rates[i].name, rates[i].rate, rates[i].follows);
     }
     return status;
 }

@@ -25,7 +25,6 @@ static float parts(int64_t index, const struct residual_init *init) {
 }
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
-    static const struct residual_leaf first_down = {"w_down", LEAF_NORM, NULL, parts, NULL};
     const struct model_config *config = builder->config;
     const struct operation_shape shape = {.residual = config->residual, .settings = config->settings};
     const uint64_t width = (uint64_t)config->n_embd, rank = (uint64_t)laurel_rank(&shape);
@@ -39,7 +38,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     if (rank > 0) {
         struct parameter *down =
             parameters_add(builder, "w_down", 2, (uint64_t[]){width, rank}, &at->projections[DOWN]);
-        down->leaf = &first_down;
+        down->initial = parts;
         down->decayed = true;
         parameters_add(builder, "w_up", 2, (uint64_t[]){rank, width}, &at->projections[UP])->decayed = true;
     }

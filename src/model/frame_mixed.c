@@ -77,6 +77,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
         theta = offset_copy == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
         struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, offset_copy);
         parameter->leaf = leaf;
+        parameter->initial = leaf->initial;
         parameter->upcycled = leaf->upcycled;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;
         if (parameter->decayed && config->hc_init == HC_INIT_LITGPT && config->residual->litgpt_projections) {

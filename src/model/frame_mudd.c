@@ -101,7 +101,6 @@ static float newest_alone(int64_t index, const struct residual_init *init) {
 #define FIRST_POST_GAIN 0.001f
 
 static void add_parameters(struct parameter_builder *builder, int64_t sublayer) {
-    static const struct residual_leaf first_bias = {"b", LEAF_NORM, NULL, newest_alone, NULL};
     const struct model_config *config = builder->config;
     const int64_t layer = sublayer / BRANCHES;
     const struct operation_shape shape = {.sublayers = BRANCHES * config->n_layer,
@@ -120,7 +119,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     snprintf(builder->prefix, sizeof builder->prefix, "transformer.h.%" PRId64 ".%s.", layer,
              config->residual->name);
     if (ways_are_fixed(&shape)) {
-        parameters_add(builder, "b", 1, &(uint64_t){sizes.states}, &at->theta)->leaf = &first_bias;
+        parameters_add(builder, "b", 1, &(uint64_t){sizes.states}, &at->theta)->initial = newest_alone;
         return;
     }
     struct parameter *w_1 =
@@ -129,7 +128,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     w_1->decayed = true;
     parameters_add(builder, "w_2", 2, (uint64_t[]){sizes.hidden, sizes.weights}, &at->projections[W_2])->decayed =
         true;
-    parameters_add(builder, "b", 2, (uint64_t[]){sizes.ways, sizes.states}, &at->theta)->leaf = &first_bias;
+    parameters_add(builder, "b", 2, (uint64_t[]){sizes.ways, sizes.states}, &at->theta)->initial = newest_alone;
     if (ways_are_normed(&shape)) {
         parameters_add_gain(builder, "norm_pre", width, &at->rms_gain);
         struct parameter *post = parameters_add(builder, "norm_post.weight", 1, &width, NULL);

@@ -628,7 +628,7 @@ void parameter_first_values(const struct parameter *parameter, const struct mode
         return;
     }
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = parameter->leaf ? parameter->leaf->initial((int64_t)(first + i), &init) : parameter->constant;
+        values[i] = parameter->initial ? parameter->initial((int64_t)(first + i), &init) : parameter->constant;
         if (parameter->spread > 0.0) {
             values[i] += (float)(parameter->spread * (2.0 * random_uniform(key, first + i) - 1.0));
         }

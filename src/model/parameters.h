@@ -30,9 +30,10 @@ struct parameter {
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of
      * which an optimizer may update as a whole; zeros behind the last. Others: 0 */
     uint64_t matrices[PARAMETER_MOST_MATRICES];
-    double deviation; /* standard deviation of normal initial values; 0: from the leaf, or constant and spread */
+    double deviation; /* standard deviation of normal initial values; 0: `initial`, or constant and spread */
     double spread;    /* initial values are uniform in constant +- spread */
     float constant;
+    residual_first_value *initial;  /* NULL: constant and spread */
     residual_first_value *upcycled; /* other first values if the weights around it are a plain model's; or NULL */
     int64_t sublayer; /* 0 .. 2 n_layer - 1; -1: the embeddings; 2 n_layer: the final norm, lm_head and hc_head */
     uint64_t *offset_copy; /* parameters_create stores the offset there as well; or NULL */

@@ -26,8 +26,9 @@ void settings_optimizer_options(struct optimizer_settings *settings, const char 
         FLOAT("grad_clip", &settings->grad_clip, "1.0", 0, 1e9, "largest global gradient norm, 0 for no clipping"),
         FLOAT("new_learning_rate", &settings->new_learning_rate, "-1", -1, 10,
               "highest learning rate of the parameters that a residual connection adds to a plain model (hc_attn, "
-              "hc_mlp, hc_head, mudd), with the same schedule. For a pretrained model it should be above "
-              "learning_rate (-1: as of other parameters; 0: they keep their values)"),
+              "hc_mlp, hc_head, mudd, dense, stream_scale, lambdas, value embeddings), unless they have a rate of "
+              "their own, with the same schedule. For a pretrained model it should be above learning_rate "
+              "(-1: as of other parameters; 0: they keep their values)"),
         TEXT("freeze", &settings->freeze, "",
              "parameters whose names this regular expression (PCRE2) matches somewhere, such as 'wte|ln_', "
              "keep their values: they are not in the gradient norm, and have no weight decay"),
@@ -73,6 +74,9 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
         {"schedule", "cooldown_fraction", !is_wsd, "lr_schedule", schedule},
         {"optimizer", "decay_hc_gain", !optimizer->decay_all, "decay_all", "false"},
         {"optimizer", "head_learning_rate", model->tie_embeddings, "tie_embeddings", "true"},
+        {"optimizer", "value_embed_learning_rate", !model->value_embeds, "value_embeds", "false"},
+        {"optimizer", "resid_lambda_learning_rate", !model->x0_lambdas, "x0_lambdas", "false"},
+        {"optimizer", "x0_lambda_learning_rate", !model->x0_lambdas, "x0_lambdas", "false"},
         {"model   ", "softcap_kind", model->logit_softcap <= 0.0, "logit_softcap", "0"},
         {"model   ", "rope_theta", !turns, "position", position},
         {"model   ", "rope_fraction", !turns, "position", position},
@@ -86,6 +90,12 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
                 message_print(console, "%s %s does nothing with %s = %s\n", all[k].subject, specs[i].name,
                               all[k].setting, all[k].word);
             }
+        }
+        const struct residual_variant *owner;
+        if (residual_setting_at(residual_setting_find(specs[i].name), &owner) &&
+            !residual_uses_settings(model->residual, owner)) {
+            message_print(console, "model    %s does nothing with residual = %s\n", specs[i].name,
+                          model->residual->name);
         }
         const struct optimizer *other;
         bool is_of_another = false;

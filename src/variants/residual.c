@@ -549,6 +549,10 @@ const struct residual_setting *residual_setting_at(size_t number, const struct r
     return NULL;
 }
 
+bool residual_uses_settings(const struct residual_variant *variant, const struct residual_variant *owner) {
+    return variant == owner || (residual_has_frame(owner, "attnres") && residual_reads_depth(variant));
+}
+
 size_t residual_setting_find(const char *name) {
     size_t number = 0;
     const struct residual_setting *setting;

@@ -186,6 +186,9 @@ const char *residual_streams_text(const struct residual_variant *variant, char *
  * whose. */
 const struct residual_setting *residual_setting_at(size_t number, const struct residual_variant **owner);
 
+/* Whether a variant uses the settings in the row of `owner`: its own, and dar those of attnres. */
+bool residual_uses_settings(const struct residual_variant *variant, const struct residual_variant *owner);
+
 /* Index of the setting of this name; if there is none, the number of settings. And its value. */
 size_t residual_setting_find(const char *name);
 union residual_value residual_setting_value(const struct residual_settings *settings, const char *name);

@@ -344,6 +344,80 @@ UNIT_TEST(other_types_are_refused) {
     }
 }
 
+/* ---- rates and decay of groups of parameters */
+
+/* What one step of gradient `value` makes of all weights, each 2 before it; heap memory. */
+static float *step_from_two(struct small_model *model, const struct optimizer_settings *given, float value) {
+    struct gpt *gpt = &model->gpt;
+    const uint64_t elements = gpt->parameters.elements;
+    const float norm = 1.0f;
+    float *values = malloc(elements * sizeof *values);
+    for (uint64_t i = 0; i < elements; i++) {
+        values[i] = value;
+    }
+    require(buffer_write_floats(compute, gpt->parameters.gradients, 0, values, elements));
+    require(buffer_write(compute, gpt->gradient_norm, 0, &norm, sizeof norm));
+    for (uint64_t i = 0; i < elements; i++) {
+        values[i] = 2.0f;
+    }
+    require(buffer_write_floats(compute, gpt->parameters.weights, 0, values, elements));
+    optimizer_update(gpt, given, 0, (struct optimizer_range){0, elements, {0, 0}});
+    require(buffer_read_floats(compute, gpt->parameters.weights, 0, values, elements));
+    return values;
+}
+
+UNIT_TEST(only_gains_before_projections_decay_to_one) {
+    static const char *const residuals[] = {"mhc", "laurel", "mudd", "dense"};
+    const struct optimizer_settings decaying = {.learning_rate = 0.1,
+                                                .min_lr = 0.1,
+                                                .lr_decay_iters = 1000,
+                                                .weight_decay = 5.0,
+                                                .decay_all = true,
+                                                .decay_hc_gain = DECAY_TO_ONE,
+                                                USUAL_RATES};
+    for (size_t r = 0; r < COUNT(residuals); r++) {
+        const struct model_config config = small_model_config(residuals[r], r ? 1 : 4);
+        SMALL_MODEL model;
+        small_model_create(&model, compute, &config, 1);
+        FREED float *weights = step_from_two(&model, &decaying, 0.0f);
+        for (size_t i = 0; i < model.gpt.parameters.count; i++) {
+            const struct parameter *parameter = &model.gpt.parameters.table[i];
+            const bool to_one = strstr(parameter->name, ".hc_") && strstr(parameter->name, ".norm.weight");
+            assert_float_equal(weights[parameter->offset], to_one ? 1.5 : 1.0, 1e-6);
+        }
+    }
+}
+
+/* The first step of AdamW moves a weight by the rate. */
+UNIT_TEST(named_rates_come_before_that_of_new_parameters) {
+    struct optimizer_settings rates = {
+        .learning_rate = 1e-3, .min_lr = 1e-3, .lr_decay_iters = 1000, .beta1 = 0.9, .beta2 = 0.9, USUAL_RATES};
+    rates.new_learning_rate = 0.01;
+    rates.x0_lambda_learning_rate = 0.5;
+    rates.value_embed_learning_rate = 0.25;
+    struct model_config config = small_model_config("mhc", 4);
+    config.x0_lambdas = config.value_embeds = true;
+    SMALL_MODEL model;
+    small_model_create(&model, compute, &config, 1);
+    FREED float *weights = step_from_two(&model, &rates, 1.0f);
+    for (size_t i = 0; i < model.gpt.parameters.count; i++) {
+        const struct parameter *parameter = &model.gpt.parameters.table[i];
+        const double rate = strstr(parameter->name, "lambda_x0")            ? 0.5
+                            : strstr(parameter->name, "value_embed.weight") ? 0.25
+                            : parameter->auxiliary                          ? 0.01
+                                                                            : 1e-3;
+        assert_float_equal(weights[parameter->offset], 2.0 - rate, 1e-5);
+    }
+}
+
+UNIT_TEST(rates_name_what_stands_for_them) {
+    struct optimizer_settings rates = {USUAL_RATES};
+    rates.resid_lambda_learning_rate = -0.5;
+    assert_int_equal(optimizer_check(&rates), -1);
+    assert_string_equal(error_text(), "resid_lambda_learning_rate = -0.5 is negative: give 0 or more, or -1 for "
+                                      "scalar_learning_rate");
+}
+
 /* ---- Muon in 16 bits, and its cost */
 
 /* What one step makes of all matrices: their change, and their momentum; both [elements], zero elsewhere. */

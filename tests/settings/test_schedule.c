@@ -21,6 +21,7 @@ static void begin(struct fixture *fixture, const char *const *texts) {
     settings_optimizer_options(&fixture->optimizer, "max_iters", &fixture->table);
     struct model_setting settings[MODEL_MOST_SETTINGS];
     const size_t count = model_config_settings(&fixture->model, settings);
+    fixture->model.residual = residual_find("dar");
     for (size_t i = 0; i < count; i++) {
         options_append(&fixture->table, &settings[i].option, 1);
     }
@@ -238,6 +239,17 @@ UNIT_TEST(test_options_without_effect) {
           SHORT, "head_learning_rate = 0\nrope_theta = 10000\nrope_fraction = 0.5\nsoftcap_kind = rsqrt");
     CHECK(6e-5, 2000, 200, "", SHORT, "optimizer = muon\nmuon_steps = 4\nposition = rope\nrope_fraction = 0.5\n",
           "tie_embeddings = false\nhead_learning_rate = 0\nlogit_softcap = 15\nsoftcap_kind = rsqrt");
+    CHECK(6e-5, 2000, 200,
+          "optimizer value_embed_learning_rate does nothing with value_embeds = false\n"
+          "optimizer resid_lambda_learning_rate does nothing with x0_lambdas = false\n"
+          "optimizer x0_lambda_learning_rate does nothing with x0_lambdas = false\n"
+          "model    sinkhorn_iters does nothing with residual = dar\n"
+          "model    laurel_form does nothing with residual = dar\n",
+          SHORT, "value_embed_learning_rate = 0.1\nresid_lambda_learning_rate = 0.1\n",
+          "x0_lambda_learning_rate = 0.1\nsinkhorn_iters = 5\nattnres_heads = 2\nlaurel_form = lr\n",
+          "laurel_rank = 16\ndar_gate = none");
+    CHECK(6e-5, 2000, 200, "", SHORT, "value_embeds = true\nx0_lambdas = true\nvalue_embed_learning_rate = 0.1\n",
+          "resid_lambda_learning_rate = 0.1\nx0_lambda_learning_rate = 0.1\n");
 #undef SHORT
 }
 
