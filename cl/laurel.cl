@@ -36,7 +36,7 @@ __kernel void laurel_low(__global const act_t *x, __global const act_t *weights,
         float sum = 0.0f;
         for (int c = 0; c < CHANNELS; c++) {
             sum += ACT_LOAD_SCALAR(x + token * CHANNELS + c) *
-                   ACT_LOAD_SCALAR(weights + down_at + c * LAUREL_RANK + k);
+                   ACT_LOAD_SCALAR(weights + down_at + (size_t)c * LAUREL_RANK + k);
         }
         ACT_STORE_SCALAR(sum, low + i);
     }
