@@ -27,7 +27,7 @@
 #define MAP_SPACE __private
 #endif
 
-#define GATE_COLUMNS (2 * STREAMS)
+#define GATE_COLUMNS (PRE_ENTRIES + STREAMS)
 #define SHIFTED      (HC_EPS > 0.0f)
 
 /* A loop over what a GPU is to keep in registers, unrolled there with up to four streams. */
