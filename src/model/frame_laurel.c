@@ -106,7 +106,7 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const size_t tokens = gpt_tokens(gpt), rank = (size_t)rank_of(gpt);
     if (rank > 0 && tokens <= FEW_ROWS) {
         laurel_low(&gpt->operations, tokens, &values);
-    } else if (rank > 0) {
+    } else if (rank > 0) { /* x w_down: as w_down is stored, this GEMM is that of a backward pass */
         linear_input_backward(gpt->compute, frame_rows(gpt, values.streams, (size_t)gpt->config.n_embd),
                               down_of(gpt, sublayer, gpt->parameters.weights_lowp),
                               frame_rows(gpt, values.low, rank), false);
@@ -124,19 +124,12 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
     if (rank > 0) {
         const struct matrix d_m = frame_rows(gpt, scratch->d_streams, width),
                             d_low = frame_rows(gpt, laurel_of(gpt)->d_low, rank);
-        gemm_run(gpt->compute, &(struct gemm_call){.transpose_b = true,
-                                                   .a = d_m,
-                                                   .b = up_of(gpt, sublayer, parameters->weights_lowp),
-                                                   .c = d_low});
+        linear_gemm(&gpt->operations, d_m, up_of(gpt, sublayer, parameters->weights_lowp), d_low, false);
         linear_matrix_backward(gpt->compute, frame_rows(gpt, values.low, rank), d_m,
                                up_of(gpt, sublayer, parameters->gradients), parameters->accumulate);
         linear_matrix_backward(gpt->compute, frame_rows(gpt, values.streams, width), d_low,
                                down_of(gpt, sublayer, parameters->gradients), parameters->accumulate);
-        gemm_run(gpt->compute, &(struct gemm_call){.transpose_b = true,
-                                                   .a = d_low,
-                                                   .b = down_of(gpt, sublayer, parameters->weights_lowp),
-                                                   .c = d_m,
-                                                   .beta = 1.0f});
+        linear_gemm(&gpt->operations, d_low, down_of(gpt, sublayer, parameters->weights_lowp), d_m, true);
     }
     return scratch->d_output;
 }

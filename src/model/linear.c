@@ -5,11 +5,15 @@ static struct span span_of(struct matrix matrix) {
     return (struct span){matrix.buffer, matrix.offset};
 }
 
+void linear_gemm(struct operations *operations, struct matrix a, struct matrix b, struct matrix c, bool adds) {
+    gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true, .a = a, .b = b, .c = c, .beta = adds});
+}
+
 void linear_multiply(struct operations *operations, struct matrix x, struct matrix w, struct matrix y) {
     if (x.rows <= FEW_ROWS) {
         few_rows_multiply(operations, x.rows, w.rows, w.columns, span_of(x), span_of(w), span_of(y), y.stride);
     } else {
-        gemm_run(operations->compute, &(struct gemm_call){.transpose_b = true, .a = x, .b = w, .c = y});
+        linear_gemm(operations, x, w, y, false);
     }
 }
 
@@ -103,12 +107,6 @@ static struct matrix adapters_low(struct operations *operations, const struct pa
     return low;
 }
 
-/* c = a b^T, or is added to. */
-static void multiply(struct operations *operations, struct matrix a, struct matrix b, struct matrix c, bool adds) {
-    gemm_run(operations->compute,
-             &(struct gemm_call){.transpose_b = true, .a = a, .b = b, .c = c, .beta = adds ? 1.0f : 0.0f});
-}
-
 /* y = x W^T + s drop(x) A^T B^T of an input. Where adapters make all of y they come first: a GEMM adds to what is
  * there for less than a later one reads and writes y again. */
 static void input_forward(struct operations *operations, const struct parameters *parameters,
@@ -138,12 +136,12 @@ static void input_forward(struct operations *operations, const struct parameters
                                                 layer->out};
             adapter_add(operations, y.rows, part.y.columns, part.low.columns, &arrays);
         } else {
-            multiply(operations, part.low, part.b, part.y, !comes_first);
+            linear_gemm(operations, part.low, part.b, part.y, !comes_first);
         }
     }
     compute_set_module(operations->compute, "GEMMs of layers");
     if (comes_first) {
-        multiply(operations, x, w, y, true);
+        linear_gemm(operations, x, w, y, true);
     }
 }
 

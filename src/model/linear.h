@@ -8,6 +8,9 @@
 /* y [rows, out] = x [rows, in] w^T, w [out, in], by the kernel for few rows or a GEMM. */
 void linear_multiply(struct operations *operations, struct matrix x, struct matrix w, struct matrix y);
 
+/* c = a b^T by a GEMM, which may add to what is there. */
+void linear_gemm(struct operations *operations, struct matrix a, struct matrix b, struct matrix c, bool adds);
+
 /* The two GEMMs of its backward pass, which may add to what is there: d_x = d_y w, and the gradient of w as it is
  * stored, a^T b: d_y^T x, or of a w that is stored transposed x^T d_y. */
 void linear_input_backward(struct compute *compute, struct matrix d_y, struct matrix w, struct matrix d_x,

@@ -173,8 +173,7 @@ void bias_backward(struct operations *operations, size_t rows, size_t width, siz
     const struct chunking chunks = chunk_rows(rows, operations->policy.row_chunks);
     RUN_ROWS(column_sums, chunks.chunks, ARG_IN(d, rows * width), ARG_U64(rows), ARG_I32(width),
              ARG_OUT(&operations->partials, chunks.chunks * width));
-    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, count, d_bias}},
-                 accumulate);
+    add_columns(operations, chunks.chunks, width, count, d_bias, accumulate);
 }
 
 uint64_t dropout_key(uint64_t seed, int64_t iteration, const char *place) {

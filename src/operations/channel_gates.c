@@ -124,7 +124,6 @@ void gates_backward(struct operations *operations, size_t tokens, const struct g
              ARG_U64(tokens), ARG_OUT(d_logits, sizes.streams),
              ARG_OUT(&operations->partials, chunks.chunks * count));
     if (count) {
-        add_partials(operations, chunks.chunks, count, (struct partial_target[PARTIAL_TARGETS]){{0, count, d_gain}},
-                     accumulate);
+        add_columns(operations, chunks.chunks, count, count, d_gain, accumulate);
     }
 }

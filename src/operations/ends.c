@@ -35,8 +35,7 @@ static void scale_backward(struct operations *operations, const struct embedding
              ARG_DROPOUT(input->dropout), ARG_IN(d_streams, count * width),
              ARG_IN(normed ? input->scales : d_streams, normed ? count : 0), ARG_U64(count),
              ARG_OUT(&operations->partials, chunks.chunks * width));
-    add_partials(operations, chunks.chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, width, gradients}},
-                 accumulate);
+    add_columns(operations, chunks.chunks, width, width, gradients, accumulate);
 }
 
 /* d_embedding [N, C], the gradient behind the norm, becomes the one before it. */
@@ -50,8 +49,7 @@ static void norm_backward(struct operations *operations, const struct embedding_
              ARG_SPAN_IN(weights.gain, channels), ARG_I32(input->tokens.sequence), ARG_IN(input->scales, count),
              ARG_U64(count), ARG_IN_OUT(d_embedding, count * channels),
              ARG_OUT(&operations->partials, chunks.chunks * channels));
-    add_partials(operations, chunks.chunks, channels,
-                 (struct partial_target[PARTIAL_TARGETS]){{0, channels, d_gain}}, accumulate);
+    add_columns(operations, chunks.chunks, channels, channels, d_gain, accumulate);
 }
 
 void embedding_backward(struct operations *operations, const struct embedding_input *input,
@@ -144,8 +142,7 @@ void collapse_backward(struct operations *operations, size_t tokens, const struc
              ARG_IN(top->h, tokens * streams), ARG_IN(d_h, tokens * streams), ARG_IN(d_u, tokens * channels),
              ARG_U64(tokens), ARG_OUT(gradients->d_z, squares), ARG_OUT(gradients->d_streams, tokens * row),
              ARG_OUT(&operations->partials, chunks.chunks * small));
-    add_partials(operations, chunks.chunks, small,
-                 (struct partial_target[PARTIAL_TARGETS]){{0, small, gradients->d_small}}, accumulate);
+    add_columns(operations, chunks.chunks, small, small, gradients->d_small, accumulate);
 }
 
 /* A work-item of the forward pass adds to so many rows, which is enough for its division by V not to count. */
@@ -165,8 +162,7 @@ void head_bias_backward(struct operations *operations, size_t rows, const struct
     RUN_GROUPS(head_bias_backward, chunks.chunks * vocabulary, ELEMENT_GROUP, ARG_IN(d_logits, rows * vocabulary),
                ARG_U64(rows), ARG_U64(chunks.per_chunk),
                ARG_OUT(&operations->partials, chunks.chunks * vocabulary));
-    add_partials(operations, chunks.chunks, vocabulary,
-                 (struct partial_target[PARTIAL_TARGETS]){{0, vocabulary, d_bias}}, accumulate);
+    add_columns(operations, chunks.chunks, vocabulary, vocabulary, d_bias, accumulate);
 }
 
 void cross_entropy(struct operations *operations, size_t first, size_t rows, const struct buffer *logits,

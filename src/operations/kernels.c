@@ -678,6 +678,11 @@ void add_partials(struct operations *operations, size_t chunks, size_t width,
                ARG_GRADIENTS(targets[0].out.buffer, count, accumulate));
 }
 
+void add_columns(struct operations *operations, size_t chunks, size_t width, size_t count, struct span out,
+                 bool accumulate) {
+    add_partials(operations, chunks, width, (struct partial_target[PARTIAL_TARGETS]){{0, count, out}}, accumulate);
+}
+
 void target_norm(const struct operations *operations, struct layer_norm gradients,
                  struct partial_target targets[2]) {
     const size_t channels = (size_t)operations->shape.channels;

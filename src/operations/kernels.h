@@ -98,6 +98,9 @@ enum { PARTIAL_TARGETS = 3 };
 /* Adds up operations->partials [chunks, width]. The targets' outs are of one arena. */
 void add_partials(struct operations *operations, size_t chunks, size_t width,
                   const struct partial_target targets[PARTIAL_TARGETS], bool accumulate);
+/* The same for the first `count` columns alone. */
+void add_columns(struct operations *operations, size_t chunks, size_t width, size_t count, struct span out,
+                 bool accumulate);
 
 /* The first two targets of partial sums that begin with those of a layer norm's gain and bias [2 C]. */
 void target_norm(const struct operations *operations, struct layer_norm gradients,

@@ -122,8 +122,7 @@ void map_backward(struct operations *operations, size_t tokens, const struct str
             ARG_U64(chunks.per_chunk), ARG_OUT(d_z, tokens * operations->z_row),
             ARG_OUT(rms_scale, tokens * operations->norm_groups),
             ARG_OUT(&operations->partials, groups * lanes * theta));
-    add_partials(operations, groups, lanes * theta, (struct partial_target[PARTIAL_TARGETS]){{0, theta, d_theta}},
-                 accumulate);
+    add_columns(operations, groups, lanes * theta, theta, d_theta, accumulate);
 }
 
 /* ---- the frame */
@@ -230,8 +229,7 @@ void lambdas_backward(struct operations *operations, size_t tokens, const struct
              ARG_SPAN_IN(lambdas, 2), ARG_I32(streams == first), ARG_U64(tokens),
              ARG_IN_OUT(gradients->d_streams, sizes.streams), ARG_IN_OUT(gradients->d_first, sizes.streams),
              ARG_OUT(&operations->partials, chunks.chunks * 2));
-    add_partials(operations, chunks.chunks, 2, (struct partial_target[PARTIAL_TARGETS]){{0, 2, gradients->lambdas}},
-                 accumulate);
+    add_columns(operations, chunks.chunks, 2, 2, gradients->lambdas, accumulate);
 }
 
 void stream_gram(struct operations *operations, size_t tokens, const struct buffer *streams,
@@ -365,8 +363,7 @@ void laurel_backward(struct operations *operations, size_t tokens, const struct 
     RUN_ROWS(laurel_backward, chunks.chunks, ARG_LAUREL(values), ARG_U64(tokens), ARG_IN_OUT(d_streams, size),
              ARG_OUT(d_output, size), ARG_OUT(&operations->partials, 2 * chunks.chunks));
     if (mix > 0) {
-        add_partials(operations, chunks.chunks, 2, (struct partial_target[PARTIAL_TARGETS]){{0, 2, d_mix}},
-                     accumulate);
+        add_columns(operations, chunks.chunks, 2, 2, d_mix, accumulate);
     }
 }
 

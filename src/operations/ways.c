@@ -66,14 +66,6 @@ void ways_state_forward(struct operations *operations, size_t tokens, const stru
              ARG_OUT(values->scales, tokens));
 }
 
-/* The sums over chunks of the gradient of gains [C]. */
-static void add_gain_partials(struct operations *operations, size_t chunks, struct span gradients,
-                              bool accumulate) {
-    const size_t channels = (size_t)operations->shape.channels;
-    add_partials(operations, chunks, channels, (struct partial_target[PARTIAL_TARGETS]){{0, channels, gradients}},
-                 accumulate);
-}
-
 void ways_state_backward(struct operations *operations, size_t tokens, const struct way_values *values,
                          const struct way_gradients *gradients, bool accumulate) {
     const size_t size = state_elements(operations, tokens), at = newest_at(operations, tokens, values);
@@ -93,7 +85,7 @@ void ways_state_backward(struct operations *operations, size_t tokens, const str
              ARG_IN(through ? gradients->along : values->scales, through ? tokens : 0), ARG_I32(through != NULL),
              ARG_U64(tokens), ARG_IN(gradients->d_newest, size), ARG_OUT(gradients->d, size),
              ARG_OUT(&operations->partials, chunks.chunks * channels));
-    add_gain_partials(operations, chunks.chunks, gradients->gains, accumulate);
+    add_columns(operations, chunks.chunks, channels, channels, gradients->gains, accumulate);
 }
 
 /* ---- weights */
@@ -170,7 +162,7 @@ void ways_mix_backward(struct operations *operations, size_t tokens, const struc
                ARG_OUT(is_normed ? gradients->d_newest : gradients->d_weights, normed),
                ARG_OUT(&operations->partials, chunks * channels));
     if (is_normed) {
-        add_gain_partials(operations, chunks,
-                          (struct span){gradients->gains.buffer, gradients->gains.offset + channels}, accumulate);
+        const struct span post = {gradients->gains.buffer, gradients->gains.offset + channels};
+        add_columns(operations, chunks, channels, channels, post, accumulate);
     }
 }
