@@ -161,8 +161,8 @@ static void top(struct gpt *gpt) {
 
 /* Of dar: the embedding is a state, too. */
 static void dar_begin(struct gpt *gpt) {
-    const size_t bytes = gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
-    buffer_copy(gpt->compute, gpt->first_streams, 0, attnres_of(gpt)->states, 0, bytes);
+    buffer_copy(gpt->compute, gpt->first_streams, 0, attnres_of(gpt)->states, 0,
+                gpt_activation_bytes(gpt, gpt->config.n_embd));
 }
 
 /* The state that a sublayer's output is a part of. */

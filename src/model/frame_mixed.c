@@ -476,9 +476,9 @@ static void finish_backward(struct gpt *gpt, const struct sublayer *sublayer) {
  * top, if the top reads with H_pre, is left to leave_backward. */
 static void early_top_backward(struct gpt *gpt) {
     const struct gpt_scratch *scratch = &gpt->scratch;
-    const size_t tokens = gpt_tokens(gpt), row = (size_t)gpt_stream_row(gpt);
+    const size_t tokens = gpt_tokens(gpt);
     if (is_last_pre(gpt) && !is_fused(gpt)) {
-        buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
+        buffer_zero(gpt->compute, scratch->d_streams, 0, gpt_activation_bytes(gpt, gpt_stream_row(gpt)));
         return;
     }
     stream_reduce_backward(gpt);
@@ -506,9 +506,8 @@ static const struct buffer *between_backward(struct gpt *gpt, const struct strea
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
     }
     if (!next->branch && !is_last_pre(gpt)) {
-        const size_t bytes = tokens * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
         gradients.norm = (struct layer_norm){{NULL, 0}, {NULL, 0}};
-        buffer_zero(gpt->compute, gpt->d_final, 0, bytes);
+        buffer_zero(gpt->compute, gpt->d_final, 0, gpt_activation_bytes(gpt, gpt->config.n_embd));
     }
     mix_backward(&gpt->operations, tokens, from, &to, &gradients, gpt->parameters.accumulate);
     if (reads_own(gpt) && next->branch) {
@@ -524,7 +523,7 @@ static void apart_backward(struct gpt *gpt, const struct sublayer *sublayer, con
     const struct buffer *nothing = gpt->d_final;
     depth_mix_backward(&gpt->operations, tokens, &sublayer->mix, scratch->d_streams, d_output,
                        d_h_of(gpt, sublayer->index));
-    buffer_zero(gpt->compute, nothing, 0, tokens * (size_t)gpt->config.n_embd * element_size(gpt->options.type));
+    buffer_zero(gpt->compute, nothing, 0, gpt_activation_bytes(gpt, gpt->config.n_embd));
     buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
     stream_backward(&gpt->operations, tokens, &sublayer->mix, nothing, scratch->rms_scale, scratch->d_streams);
 }

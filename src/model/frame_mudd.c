@@ -478,8 +478,7 @@ static void top_backward(struct gpt *gpt) {
 /* Behind a layer d_stream begins as the gradient of its state. */
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct mudd *state = mudd_of(gpt);
-    const size_t layer = (size_t)sublayer->index / BRANCHES,
-                 bytes = gpt_tokens(gpt) * (size_t)gpt->config.n_embd * element_size(gpt->options.type);
+    const size_t layer = (size_t)sublayer->index / BRANCHES, bytes = gpt_activation_bytes(gpt, gpt->config.n_embd);
     if (!is_attention(sublayer->index) && is_dense(gpt)) {
         buffer_copy(gpt->compute, gpt->scratch.d_streams, (layer + 1) * bytes, state->d_stream, 0, bytes);
     } else if (!is_attention(sublayer->index)) {

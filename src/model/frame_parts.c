@@ -64,11 +64,10 @@ void frame_stream_enter_backward(struct gpt *gpt, const struct sublayer *sublaye
 }
 
 const struct buffer *frame_single_leave_backward(struct gpt *gpt, const struct buffer *d_stream) {
-    const size_t row = (size_t)gpt->config.n_embd * element_size(gpt->options.type);
     if (!gpt_drops(gpt)) {
         return d_stream;
     }
-    buffer_copy(gpt->compute, d_stream, 0, gpt->scratch.d_output, 0, gpt_tokens(gpt) * row);
+    buffer_copy(gpt->compute, d_stream, 0, gpt->scratch.d_output, 0, gpt_activation_bytes(gpt, gpt->config.n_embd));
     return gpt->scratch.d_output;
 }
 
@@ -136,7 +135,7 @@ void stream_reduce_backward(struct gpt *gpt) {
     const struct stream_mix *mix = &frame_top(gpt)->mix;
     const struct layer_norm d_norm = gpt_norm(parameters->gradients, at->norm);
     const size_t tokens = gpt_tokens(gpt), streams = (size_t)gpt->config.n_streams;
-    const size_t row = streams * (size_t)gpt->config.n_embd;
+    const size_t row = (size_t)gpt_stream_row(gpt);
     if (!gpt->operations.shape.collapsed && !is_last_pre(gpt)) {
         final_norm_backward(&gpt->operations, tokens, mix, gpt->d_final, scratch->d_streams, d_norm,
                             parameters->accumulate);
@@ -145,7 +144,7 @@ void stream_reduce_backward(struct gpt *gpt) {
     width_mix_backward(&gpt->operations, tokens, mix, gpt->d_final, scratch->d_normed, scratch->d_h, d_norm,
                        parameters->accumulate);
     if (is_last_pre(gpt)) { /* d_streams of zero, since nothing else comes to the streams of the top */
-        buffer_zero(gpt->compute, scratch->d_streams, 0, tokens * row * element_size(gpt->options.type));
+        buffer_zero(gpt->compute, scratch->d_streams, 0, gpt_activation_bytes(gpt, gpt_stream_row(gpt)));
         buffer_zero(gpt->compute, scratch->rms_scale, 0, tokens * gpt->operations.norm_groups * sizeof(float));
         stream_backward(&gpt->operations, tokens, mix, scratch->d_normed, scratch->rms_scale, scratch->d_streams);
         return;

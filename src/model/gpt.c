@@ -378,8 +378,7 @@ void gpt_backward(struct gpt *gpt, const struct gpt_listener *listener) {
     compute_set_module(gpt->compute, "head");
     gpt->frame->top_backward(gpt);
     if (gpt->config.x0_lambdas) {
-        buffer_zero(gpt->compute, gpt->scratch.d_first, 0,
-                    gpt_tokens(gpt) * (size_t)gpt_stream_row(gpt) * element_size(gpt->options.type));
+        buffer_zero(gpt->compute, gpt->scratch.d_first, 0, gpt_activation_bytes(gpt, gpt_stream_row(gpt)));
     }
     notify(gpt, listener, BRANCHES * gpt->config.n_layer);
     for (int64_t layer = last; layer >= 0; layer--) {

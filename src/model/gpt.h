@@ -140,7 +140,7 @@ struct gpt {
     struct memory_plan plan;
     struct parameters parameters; /* the plan owns its buffers */
     struct operations operations;
-    struct operations unmixed; /* the maps of sublayers from hc_until on; without hc_until there is none */
+    struct operations unmixed; /* the maps of sublayers from hc_until on; zero if there are none */
     const struct optimizer *optimizer;
     const struct frame *frame;
     void *frame_state;          /* the frame's own: see frame.h */
@@ -183,7 +183,7 @@ static inline bool gpt_shares_streams(const struct gpt *gpt) {
     return gpt->options.mode == GPT_INFERENCE || gpt->options.mode == GPT_GENERATION;
 }
 
-/* Tells whether the frame leaves the streams of a sublayer unmixed (hc_until). */
+/* Tells whether H_res of a sublayer is the identity (hc_until). */
 static inline bool gpt_is_unmixed(const struct gpt *gpt, int64_t sublayer) {
     return gpt->config.hc_until > 0 && sublayer >= gpt->config.hc_until &&
            sublayer < BRANCHES * gpt->config.n_layer;
@@ -197,6 +197,11 @@ static inline void frame_set_module(struct gpt *gpt) {
 /* Returns the elements of a token's streams: S C, or C of fractions. */
 static inline int64_t gpt_stream_row(const struct gpt *gpt) {
     return gpt->config.n_streams * stream_channels(&gpt->operations.shape);
+}
+
+/* Returns the bytes of activations [N, columns] of the current batch. */
+static inline size_t gpt_activation_bytes(const struct gpt *gpt, int64_t columns) {
+    return gpt_tokens(gpt) * (size_t)columns * element_size(gpt->options.type);
 }
 
 /* Tells whether the current pass has dropout. */

@@ -439,7 +439,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     }
     gpt->frame = frame_of(config);
     operations_describe(compute, &shape, &gpt->operations);
-    if (config->hc_until > 0) {
+    if (gpt_is_unmixed(gpt, BRANCHES * config->n_layer - 1)) {
         shape.settings = model_config_connection(config, config->hc_until);
         operations_describe(compute, &shape, &gpt->unmixed);
         memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->unmixed));
@@ -468,7 +468,7 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
 static int build_unmixed(struct gpt *gpt) {
     static const char *const files[] = {"hc_map.cl", "frame.cl", "projections.cl", "few_rows.cl", "reduce.cl"};
     int status = 0;
-    for (size_t i = 0; gpt->config.hc_until > 0 && i < COUNT(files) && status == 0; i++) {
+    for (size_t i = 0; gpt->unmixed.compute && i < COUNT(files) && status == 0; i++) {
         status = operations_build(&gpt->unmixed, files[i]);
     }
     return status;

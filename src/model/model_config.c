@@ -46,8 +46,8 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
         {OF_CONNECTION, BOOL("hc_dynamic", &config->hc_dynamic, "true",
                              "H_pre, H_post and H_res depend on the token; false: only on learned biases")},
         {OF_CONNECTION, INT("hc_until", &config->hc_until, "0", 0, 2048,
-                            "only so many sublayers, the first ones, mix the streams: behind them H_res is the "
-                            "identity (0: all mix them)")},
+                            "the first hc_until sublayers mix the streams; in later ones H_res is the identity (0: "
+                            "all mix them)")},
         {OF_CONNECTION,
          BOOL("x0_lambdas", &config->x0_lambdas, "false",
               "a layer begins with lambda_resid times its streams + lambda_x0 times the model's first "
@@ -170,10 +170,14 @@ struct model_config model_config_default(void) {
 static int check_streams(struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const bool is_fixed = residual_is_fixed(residual);
+    const char *given = config->stream_expand != STREAM_EXPAND_COPY ? "stream_expand = scaled"
+                        : config->read_delay                        ? "read_delay = true"
+                        : config->h_res_transposed                  ? "h_res_transposed = true"
+                                                                    : NULL;
     char takes[64];
     if (residual_is_single(residual)) {
         if (config->stream_expand == STREAM_EXPAND_SCALED && !residual_has_frame(residual, "plain")) {
-            return error_set("stream_expand = scaled: '%s' has one stream", residual->name);
+            return error_set("stream_expand = scaled needs several streams, and '%s' has one", residual->name);
         }
         config->n_streams = 1;
         config->stream_expand = STREAM_EXPAND_COPY;
@@ -182,11 +186,8 @@ static int check_streams(struct model_config *config) {
     if (residual->has_fractions) {
         config->stream_reduce = STREAM_REDUCE_NORM_SUM;
     }
-    if (residual->has_fractions &&
-        (config->stream_expand != STREAM_EXPAND_COPY || config->read_delay || config->h_res_transposed)) {
-        return error_set("residual = %s has no streams to scale, to read late or to mix by a transpose: leave out "
-                         "stream_expand, read_delay and h_res_transposed",
-                         residual->name);
+    if (residual->has_fractions && given) {
+        return error_set("%s is for streams, and '%s' has fractions of one: leave it out", given, residual->name);
     }
     if (!residual_takes(residual, config->n_streams)) {
         return error_set("n_streams = %" PRId64 ": '%s' needs %s streams", config->n_streams, residual->name,
@@ -218,9 +219,6 @@ static int check_connection(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const struct residual_settings *settings = &config->settings;
     const bool weighs_embedding = residual_has_frame(residual, "attnres") || residual_has_frame(residual, "mudd");
-    const bool mixes = residual->optional_with ? residual_setting_value(settings, residual->optional_with).flag
-                                               : residual_sizes(residual, RESIDUAL_MAX_STREAMS, NULL).columns > 0 &&
-                                                     strcmp(residual->name, "identity") != 0;
     const int64_t heads = residual_setting_value(settings, "attnres_heads").number;
     if (residual->has_fractions && config->n_embd % config->n_streams != 0) {
         return error_set("n_embd = %" PRId64 " is not divisible by n_streams = %" PRId64
@@ -235,14 +233,17 @@ static int check_connection(const struct model_config *config) {
                          heads);
     }
     if (residual_setting_value(settings, "mudd_norm").choice != MUDD_NORM_NONE &&
-        strcmp(residual->name, "mudd") != 0) {
-        return error_set("mudd_norm = prepost: '%s' has no mixtures of layers that norms could be around",
+        (!residual_has_frame(residual, "mudd") || residual->fixed_ways)) {
+        return error_set("mudd_norm = prepost is for residual = mudd, not '%s'", residual->name);
+    }
+    if (!config->hc_dynamic && !residual_has_matrices(residual)) {
+        return error_set("hc_dynamic = false: '%s' has no H; leave hc_dynamic out", residual->name);
+    }
+    if (!config->hc_dynamic && residual_is_fixed(residual)) {
+        return error_set("hc_dynamic = false: H of '%s' never depends on the token; leave hc_dynamic out",
                          residual->name);
     }
-    if (!config->hc_dynamic && !residual_is_dynamic(residual)) {
-        return error_set("hc_dynamic = false: '%s' has no H that depends on the token", residual->name);
-    }
-    if (config->hc_until > 0 && !mixes) {
+    if (config->hc_until > 0 && !residual_mixes(residual, settings)) {
         return error_set("hc_until = %" PRId64 ": '%s' does not mix its streams", config->hc_until, residual->name);
     }
     if (config->hc_until > 2 * config->n_layer) {
@@ -250,7 +251,9 @@ static int check_connection(const struct model_config *config) {
                          2 * config->n_layer);
     }
     if (config->x0_lambdas && weighs_embedding) {
-        return error_set("x0_lambdas = true: '%s' weighs the embedding itself", residual->name);
+        return error_set(
+            "x0_lambdas = true: '%s' already mixes the embedding into every layer; leave x0_lambdas out",
+            residual->name);
     }
     if (config->value_embeds && config->n_embd < VALUE_EMBED_CHANNELS) {
         return error_set("value_embeds = true: the gates read %d channels, and n_embd = %" PRId64,

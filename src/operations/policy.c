@@ -2,7 +2,6 @@
 #include "runtime/system/array.h"
 #include "runtime/system/message.h"
 #include <math.h>
-#include <string.h>
 
 /* ---- the fused frame */
 
@@ -49,7 +48,7 @@ static size_t frame_rows(const struct compute *compute, const struct operation_s
 #define GATE_ROW_UNIT 16 /* elements of the widest vector */
 
 int64_t gates_rank(const struct operation_shape *shape) {
-    const int64_t rank = shape->settings.values[residual_setting_find("gated_rank")].number;
+    const int64_t rank = residual_setting_value(&shape->settings, "gated_rank").number;
     return rank ? rank : (shape->channels + 7) / 8;
 }
 
@@ -95,7 +94,7 @@ bool ways_are_normed(const struct operation_shape *shape) {
 }
 
 bool ways_are_fixed(const struct operation_shape *shape) {
-    return strcmp(shape->residual->name, "dense") == 0;
+    return shape->residual->fixed_ways;
 }
 
 double attention_scale(const struct operation_shape *shape) {

@@ -371,16 +371,19 @@ static const struct residual_variant variants[] = {
      .summary = "DenseFormer: after each layer the stream becomes a learned sum of all layers' outputs",
      .source = "Pagliardini et al. 2024, arXiv 2402.02622",
      .frame = "mudd",
+     .fixed_ways = true,
      .streams = STREAMS(1, 1)},
     {.name = "laurel",
      .summary = "learned weights of branch and stream, and a product of low rank added to the stream",
      .source = "LAuReL, arXiv 2411.07501",
      .frame = "laurel",
      .streams = STREAMS(1, 1),
-     .settings = {{"laurel_form", RESIDUAL_CHOICE, "rw_lr", 0, 0,
-                   "laurel: what there is of the weights (rw) and the product (lr)", NULL, false,
-                   LAUREL_FORM_WORDS},
-                  {"laurel_rank", RESIDUAL_INT, "16", 1, 65536, "laurel: rank of the product", NULL, false, NULL}}},
+     .settings =
+         {{"laurel_form", RESIDUAL_CHOICE, "rw_lr", 0, 0,
+           "laurel: rw_lr: weights of branch and stream, and the low-rank product; rw: the weights alone; lr: the "
+           "product alone",
+           NULL, false, LAUREL_FORM_WORDS},
+          {"laurel_rank", RESIDUAL_INT, "16", 1, 65536, "laurel: rank of the product", NULL, false, NULL}}},
     {.name = "dar",
      .summary = "branches read the stream and, through a gate, a mixture of earlier states",
      .source = "Delta Attention Residuals, arXiv 2605.18855",
@@ -490,10 +493,6 @@ bool residual_is_fixed(const struct residual_variant *variant) {
 
 bool residual_reads_early(const struct residual_variant *variant, bool is_static) {
     return residual_is_fixed(variant) || (is_static && !variant->has_fractions);
-}
-
-bool residual_is_dynamic(const struct residual_variant *variant) {
-    return residual_has_matrices(variant) && !residual_is_fixed(variant);
 }
 
 const struct residual_variant *residual_map(const struct residual_variant *variant,
@@ -656,6 +655,14 @@ bool residual_leaf_exists(const struct residual_variant *variant, const struct r
     }
     return !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
            residual_setting_value(settings, variant->optional_with).flag;
+}
+
+bool residual_mixes(const struct residual_variant *variant, const struct residual_settings *settings) {
+    bool found = false;
+    for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
+        found |= !is_of_gates(leaf) && residual_leaf_exists(variant, leaf, settings);
+    }
+    return found;
 }
 
 struct residual_sizes residual_sizes(const struct residual_variant *variant, int64_t streams,

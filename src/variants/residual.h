@@ -125,6 +125,7 @@ struct residual_variant {
     const char *optional_leaf,
         *optional_with; /* the leaf that exists only with this BOOL setting; NULL: all exist */
     bool has_fractions; /* its streams are the parts, equally many channels each, of one stream */
+    bool fixed_ways;    /* dense, in the frame of mudd: parameters weigh the mixtures, which no token changes */
     bool own_gates;     /* H_pre and H_post are not those of cl/hc_gates.cl, which most variants share */
 };
 
@@ -162,8 +163,8 @@ bool residual_is_fixed(const struct residual_variant *variant);
 /* Whether its H_pre is known before the streams that it weighs, as wide's and, if is_static, most others' are. */
 bool residual_reads_early(const struct residual_variant *variant, bool is_static);
 
-/* Whether its matrices, or some, can depend on the token, so that hc_dynamic = false says something. */
-bool residual_is_dynamic(const struct residual_variant *variant);
+/* Whether it has leaves of H_res, with which streams are mixed; `identity` has none. */
+bool residual_mixes(const struct residual_variant *variant, const struct residual_settings *settings);
 
 /* The variant whose kernel file computes H with these settings: where H_res is the identity and the gates are those
  * that most variants share, `identity`. */

@@ -457,7 +457,8 @@ static void assert_same_for_all_tokens(struct small_model *model, int64_t sublay
 UNIT_TEST(static_matrices_keep_invariants_and_depend_on_no_token) {
     const struct residual_variant *variant;
     for (size_t i = 0; (variant = residual_at(i)); i++) {
-        for (enum weights weights = INITIAL; weights <= TRAINED && residual_is_dynamic(variant); weights++) {
+        const bool is_dynamic = residual_has_matrices(variant) && !residual_is_fixed(variant);
+        for (enum weights weights = INITIAL; weights <= TRAINED && is_dynamic; weights++) {
             struct model_config config = small_model_config(variant->name, reference_streams(variant, 4));
             struct measurement measurement;
             SMALL_MODEL model;
@@ -482,7 +483,7 @@ UNIT_TEST(unmixed_sublayers_keep_their_streams) {
         config.hc_dynamic = residual_is_fixed(variant) || i % 2;
         config.h_res_transposed = !variant->has_fractions && i % 3 == 0;
         reference_set(&config.settings, "wide_retention", true);
-        if (!residual_has_matrices(variant) || strcmp(variant->name, "identity") == 0) {
+        if (!residual_mixes(variant, &config.settings)) {
             continue;
         }
         SMALL_MODEL model;
@@ -499,6 +500,18 @@ UNIT_TEST(unmixed_sublayers_keep_their_streams) {
                 assert_int_equal(is_identity, sublayer >= config.hc_until);
             }
         }
+    }
+}
+
+/* With hc_until = 2 n_layer all sublayers mix their streams, and nothing is planned for others. */
+UNIT_TEST(kernels_of_unmixed_sublayers_are_there_only_if_some_are) {
+    for (int64_t until = 3; until <= 4; until++) {
+        struct model_config config = small_model_config("mhc", 4);
+        config.hc_until = until;
+        SMALL_MODEL model;
+        small_model_create(&model, compute, &config, 1);
+        assert_int_equal(model.gpt.unmixed.compute != NULL, until < 4);
+        small_model_backward(&model, (struct gpt_pass){.dropout = false});
     }
 }
 
