@@ -1,6 +1,6 @@
 /* Attention over depth: the input of a branch from earlier states S of the residual stream. For one token, with w =
- * gain * query of the sublayer, and in each of DEPTH_HEADS equal parts of the channels (a head: sums <.,.> are over
- * it, but that of the scale is over all):
+ * gain * query. The channels are DEPTH_HEADS equal parts, the heads. Sums <., .> run over one head; the mean in
+ * scale_s runs over all channels.
  *
  *   scale_s = 1 / sqrt(mean of S_s^2 + NORM_EPSILON)     score_s = scale_s <w, S_s>     a = softmax(score)
  *   u = sum_s a_s S_s     y = norm(v), v = u                                         S [count, C] -> y [C]
@@ -13,8 +13,8 @@
  * Either kernel reads a state once: forward the softmax is updated with each, and backward u, which the forward
  * pass has stored, stands for the sum over states that the softmax's gradient needs.
  *
- * With KEEPS_STREAM (dar) the stream x goes on beside the states, v = x + gate u, and with GATED the gate is a
- * parameter, which is 1 else: d_gate = sum of <d_v, u> over tokens, d_u = gate d_v, d_x += d_v.
+ * With KEEPS_STREAM (dar) there is also a stream x: v = x + gate u. gate is a parameter with GATED, else 1. Then
+ * d_gate = sum of <d_v, u> over tokens, d_u = gate d_v, d_x += d_v.
  *
  * States are in slots of states [slots, N, C]: number s < count in slot min(s apart, newest), so the last of them
  * in `newest`. d_states [count, N, C] has their gradients.
@@ -28,8 +28,8 @@
 #define HEAD_CHANNELS (CHANNELS / DEPTH_HEADS)
 #define HEAD_OF(c)    ((c) / HEAD_CHANNELS)
 
-/* Heads of which a work-item knows numbers: on a CPU all, else that of each of its vectors, or of the last channel
- * where it has none. A vector's is at PLACE. */
+/* Heads whose numbers a work-item keeps. On a CPU: all. On a GPU: one for each of its vectors (the last head for a
+ * vector past the row). PLACE is the index of a vector's head in these arrays. */
 #if LANES == 1 || DEPTH_HEADS == 1
 #define KNOWN          DEPTH_HEADS
 #define KNOWN_HEAD(k)  (k)
@@ -85,7 +85,7 @@ INLINED float gate_of(__global const float *leaves) {
 
 /* ---- forward */
 
-/* What `before` is where it is no slot: the newest state is in its slot; or it is the output alone. */
+/* Values of `before` that are no slot: the newest state is already stored, or it is the output alone. */
 #define NOTHING_ADDED -2
 #define OUTPUT_ALONE  -1
 

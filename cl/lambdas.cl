@@ -4,8 +4,8 @@
  *   d_X = lambda_resid d_X'              d_X_0 += lambda_x0 d_X'
  *   d_lambda_resid = <d_X', X>           d_lambda_x0 = <d_X', X_0>
  *
- * where sums are over all tokens. The layer that comes first has X = X_0, and d_X_0 all of its gradient. `lambdas`
- * are lambda_resid and lambda_x0.
+ * where sums are over all tokens. In layer 0 X is X_0: then d_X_0 += (lambda_resid + lambda_x0) d_X'. `lambdas` are
+ * lambda_resid and lambda_x0.
  *
  * Build constants: STREAMS (S), CHANNELS (C), FRACTIONS.
  */

@@ -2,7 +2,7 @@
  * WEIGHTS a = b = 1, without LAUREL_RANK there is no m. low = x w_down [N, LAUREL_RANK] is a GEMM's. Backward, with
  * d of x',
  *
- *   d_o = a d     d_m = b d     d_a = <d, o>     d_b = <d, x + m>     d_b_mix = +- a b / 2 (d_a - d_b)
+ *   d_o = a d     d_m = b d     d_a = <d, o>     d_b = <d, x + m>     d_b_mix = (+, -) a b / 2 (d_a - d_b)
  *
  * where sums are over all tokens; GEMMs take d_m on to low, w_up and w_down, and add to d_x, which begins as d_m.
  *

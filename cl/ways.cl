@@ -11,10 +11,11 @@
  *   d_a[w, s] = <d_y_w, S_s>     d_S_s += sum_w a[w, s] d_y_w
  *   d_raw = scale d_u     along = - scale^2 / C <d_u, u>     d_S_n += d_raw w_1^T + along S_n
  *
- * With PREPOST states are normed: S_n = pre n(h), n(h) = scale h, of the layer's output h, which is read in their
- * place by w_1, and has the mixtures added, that of the stream after a norm of its own:
+ * With PREPOST states are normed: S_n = pre n(h), n(h) = scale h, h being the layer's output. w_1 reads h instead
+ * of S_n, and mixtures are added to h. The mixture of the stream, r, is the last one and has a norm before it is
+ * added:
  *
- *   y_w = h + sum_s a[w, s] S_s     y_r = h + post n(m), m = sum_s a[r, s] S_s     r: the last of the ways
+ *   y_w = h + sum_s a[w, s] S_s     y_r = h + post n(m), m = sum_s a[r, s] S_s
  *
  * The gains pre and post [C] lie one after the other; the embedding has pre alone.
  *
@@ -253,10 +254,9 @@ INLINED void post_backward(vec_t d_y[WAYS * SHARE], __global const act_t *unnorm
 }
 #endif
 
-/* One work-group a token, with PREPOST a chunk of tokens. d_y of queries, keys, values and the stream [N, C] -> d_a
- * [N, row], and d_S_s, which with `adds` are added to d_states [count, N, C], else written there. With PREPOST also
- * the gradient of h, which comes beside the states, to d_newest [N, C], which may be one of d_y, and partial sums
- * [chunks, C] of that of post. */
+/* One work-group a token, with PREPOST a chunk of tokens. d_y: gradients of the mixtures. Writes d_a [N, row] and,
+ * added with `adds`, d_S_s to d_states [count, N, C]. With PREPOST also writes the gradient of h from outside its
+ * state to d_newest [N, C], which may be one of the d_y buffers, and partial sums [chunks, C] of d_post. */
 ROW_KERNEL void ways_mix_backward(__global const act_t *states, ulong tokens, int count,
                                   __global const float *weights, ulong weights_at, int row,
                                   __global const act_t *d_queries, __global const act_t *d_keys,

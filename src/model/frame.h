@@ -65,7 +65,7 @@ struct frame {
 
     /* All of these launch. */
     void (*begin)(struct gpt *gpt); /* once in a forward pass, after the embedding */
-    /* x0_lambdas have written the streams that a layer begins with */
+    /* Called after x0_lambdas have written mix.streams of a layer's first sublayer. NULL: nothing to do. */
     void (*weighed)(struct gpt *gpt, const struct sublayer *sublayer);
     void (*enter)(struct gpt *gpt, const struct sublayer *sublayer);
     void (*leave)(struct gpt *gpt, const struct sublayer *sublayer);

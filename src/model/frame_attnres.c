@@ -16,7 +16,7 @@
 
 /* What a sublayer, or the top, has of its own. */
 struct kept {
-    const struct buffer *weights; /* [N, states] */
+    const struct buffer *weights; /* [N, heads, states] */
     const struct buffer *mixed;   /* [N, C] */
 };
 
@@ -202,7 +202,7 @@ static void top_backward(struct gpt *gpt) {
     run_backward(gpt, top_of(gpt), gpt->d_final);
 }
 
-/* The enter that follows has computed it. */
+/* depth_read_backward of the next sublayer has written scratch.d_output. */
 static const struct buffer *leave_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     (void)sublayer;
     return gpt->scratch.d_output;
@@ -266,7 +266,7 @@ const struct frame frame_attnres = {
     .values = values,
 };
 
-/* What begins as a plain model. */
+/* With dar_gate = zero u counts nothing at first, so the model begins as rc. */
 static int dar_check_upcycling(const struct model_config *config) {
     if (residual_setting_value(&config->settings, "dar_gate").choice == DAR_GATE_NONE) {
         return error_set("with dar_gate = none branches read means of states from the start: give dar_gate = zero");

@@ -203,7 +203,7 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct gate_values *values = values_of(gpt, sublayer);
-    gates_leave(&gpt->operations, gpt_tokens(gpt), values, !frame_meets_lambdas(sublayer), frame_next(sublayer),
+    gates_leave(&gpt->operations, gpt_tokens(gpt), values, !frame_lambdas_follow(sublayer), frame_next(sublayer),
                 sublayer[1].mix.squares);
 }
 

@@ -18,7 +18,7 @@ static struct laurel *laurel_of(const struct gpt *gpt) {
 
 /* ---- parameters: at first a = b = 1, and the product is zero */
 
-/* The columns are parts of the channels, of one size. */
+/* w_down[c, k] = 1 / sqrt(rank C) where c mod rank = k, else 0. */
 static float parts(int64_t index, const struct residual_init *init) {
     const int64_t rank = residual_setting_value(init->settings, "laurel_rank").number;
     return index / rank % rank == index % rank ? (float)(1.0 / sqrt((double)(rank * init->channels))) : 0.0f;

@@ -26,8 +26,8 @@ struct early {
     /* [N, h_row], as if a sublayer before the first had computed it: H_pre of stream 0 alone, H_post zero, H_res
      * the identity */
     const struct buffer *first;
-    const struct buffer
-        *d_h;       /* [N, h_row] of wide: gradients of h of odd sublayers; scratch.d_h is of the others */
+    /* [N, h_row] without read_delay: gradients of h of odd sublayers; scratch.d_h has those of the others */
+    const struct buffer *d_h;
     int64_t normed; /* the sublayer whose mix.normed the leave before it has computed; -1: none */
 };
 
@@ -335,7 +335,7 @@ static void enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
-    if (is_fused(gpt) && next->branch && !frame_meets_lambdas(sublayer)) {
+    if (is_fused(gpt) && next->branch && !frame_lambdas_follow(sublayer)) {
         frame_leave(maps_of(gpt, next), &sublayer->mix);
     } else {
         depth_mix_forward(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, frame_next(sublayer),
@@ -361,7 +361,7 @@ static void early_enter(struct gpt *gpt, const struct sublayer *sublayer) {
 
 static void early_leave(struct gpt *gpt, const struct sublayer *sublayer) {
     const struct sublayer *next = sublayer + 1;
-    if (!next->branch || is_fused(gpt) || frame_meets_lambdas(sublayer)) {
+    if (!next->branch || is_fused(gpt) || frame_lambdas_follow(sublayer)) {
         leave(gpt, sublayer);
         return;
     }
@@ -381,7 +381,7 @@ static const struct buffer *leave_backward(struct gpt *gpt, const struct sublaye
                            scratch->d_h);
         return scratch->d_output;
     }
-    if (!sublayer[1].branch || frame_meets_lambdas(sublayer)) { /* else the next one's frame_backward has */
+    if (!sublayer[1].branch || frame_lambdas_follow(sublayer)) { /* else the next one's frame_backward has */
         frame_output_gradient(&gpt->operations, gpt_tokens(gpt), &sublayer->mix, scratch->d_streams,
                               scratch->d_normed);
     }
@@ -426,7 +426,7 @@ static void enter_backward_fused(struct gpt *gpt, const struct sublayer *sublaye
     const struct gpt_scratch *scratch = &gpt->scratch;
     const struct buffer *gradients = gpt->parameters.gradients;
     const bool delayed = gpt->config.read_delay;
-    const bool is_first = sublayer->index == 0 || frame_meets_lambdas(sublayer - 1);
+    const bool is_first = sublayer->index == 0 || frame_lambdas_follow(sublayer - 1);
     const struct buffer *h_before = is_first ? NULL : sublayer[-1].mix.h;
     frame_backward(maps_of(gpt, sublayer), gpt_tokens(gpt), &sublayer->mix,
                    &(struct frame_gradients){.d_z = scratch->d_z_lowp,
@@ -516,8 +516,9 @@ static const struct buffer *between_backward(struct gpt *gpt, const struct strea
     return gradients.d_branch;
 }
 
-/* Backward pass of a depth mix behind which x0_lambdas are: no width mix is joined to it. */
-static void apart_backward(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *d_output) {
+/* Backward pass of a depth mix that x0_lambdas separate from the next width mix. */
+static void lambdas_between_backward(struct gpt *gpt, const struct sublayer *sublayer,
+                                     const struct buffer *d_output) {
     const struct gpt_scratch *scratch = &gpt->scratch;
     const size_t tokens = gpt_tokens(gpt);
     const struct buffer *nothing = gpt->d_final;
@@ -534,8 +535,8 @@ static const struct buffer *early_leave_backward(struct gpt *gpt, const struct s
         return leave_backward(gpt, sublayer);
     }
     const struct buffer *d_output = gpt->scratch.d_output;
-    if (frame_meets_lambdas(sublayer)) {
-        apart_backward(gpt, sublayer, d_output);
+    if (frame_lambdas_follow(sublayer)) {
+        lambdas_between_backward(gpt, sublayer, d_output);
     } else {
         d_output = between_backward(gpt, &sublayer->mix, sublayer + 1);
     }
@@ -546,12 +547,12 @@ static const struct buffer *early_leave_backward(struct gpt *gpt, const struct s
     return d_output;
 }
 
-/* The leave before has the rest. Before the first sublayer there is none, and x0_lambdas part others from theirs:
- * as if one changed nothing. */
+/* early_leave_backward of the sublayer before does this work. Sublayer 0, and a sublayer behind x0_lambdas, have no
+ * such leave: an identity mix stands in for it. */
 static void early_enter_backward(struct gpt *gpt, const struct sublayer *sublayer) {
     if (is_fused(gpt)) {
         enter_backward_fused(gpt, sublayer);
-    } else if (sublayer->index == 0 || frame_meets_lambdas(sublayer - 1)) {
+    } else if (sublayer->index == 0 || frame_lambdas_follow(sublayer - 1)) {
         struct stream_mix before = sublayer->mix;
         before.h = early_of(gpt)->first;
         between_backward(gpt, &before, sublayer);

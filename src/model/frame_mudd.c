@@ -403,7 +403,7 @@ static void leave(struct gpt *gpt, const struct sublayer *sublayer) {
 
 /* ---- backward */
 
-/* Those behind a layer, or with -1 behind the embedding. */
+/* Gradients of what is computed after a layer; -1: after the embedding. */
 static struct way_gradients gradients_of(const struct gpt *gpt, int64_t layer) {
     const struct mudd *state = mudd_of(gpt);
     const bool is_layer = layer >= 0;

@@ -24,14 +24,14 @@ static inline const struct sublayer *frame_top(const struct gpt *gpt) {
     return &gpt->sublayers[BRANCHES * gpt->config.n_layer];
 }
 
-/* Tells whether x0_lambdas change the streams between a sublayer and the next one. */
-static inline bool frame_meets_lambdas(const struct sublayer *sublayer) {
+/* Tells whether the next sublayer begins a layer with x0_lambdas. */
+static inline bool frame_lambdas_follow(const struct sublayer *sublayer) {
     return sublayer[1].arriving;
 }
 
 /* Where a sublayer leaves the streams. */
 static inline const struct buffer *frame_next(const struct sublayer *sublayer) {
-    return frame_meets_lambdas(sublayer) ? sublayer[1].arriving : sublayer[1].mix.streams;
+    return frame_lambdas_follow(sublayer) ? sublayer[1].arriving : sublayer[1].mix.streams;
 }
 
 /* A row of a buffer for each token. */
@@ -42,7 +42,8 @@ static inline struct matrix frame_rows(const struct gpt *gpt, const struct buffe
 /* Plans the stream of a connection that has a single one, whose kernels do not read z and H. */
 void frame_plan_single(struct gpt *gpt, struct sublayer *sublayer);
 
-/* enter, and enter_backward, where a branch reads that stream through its norm, and no more. */
+/* enter and enter_backward of frames with one stream x [N, C]: normed = norm(x). The second adds to
+ * scratch.d_streams [N, C]. */
 void frame_single_enter(struct gpt *gpt, const struct sublayer *sublayer);
 void frame_stream_enter_backward(struct gpt *gpt, const struct sublayer *sublayer);
 

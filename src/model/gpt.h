@@ -91,7 +91,7 @@ struct gpt_scratch {
     const struct buffer *d_key_input, *d_value_input; /* [N, C] where the frame has planned them */
     const struct buffer *d_out_proj_in;               /* [N, H D] or [N, M], the larger */
     const struct buffer *d_in_proj_out;    /* [N, (H + 2 K) D]; attention's alone: an MLP computes it in place */
-    const struct buffer *d_h;              /* [N, S (S + 2)]; h_measurement.c uses it for Gram matrices */
+    const struct buffer *d_h;              /* [N, h_row]; h_measurement.c uses it for Gram matrices */
     const struct buffer *d_z;              /* [N, z_row] */
     const struct buffer *d_z_lowp;         /* d_z in the type of activations, for GEMMs */
     const struct buffer *rms_scale;        /* [N, norm_groups] */

@@ -104,8 +104,9 @@ size_t model_config_settings(struct model_config *config, struct model_setting s
 /* Returns what stands for keys that config.json leaves out; the sizes are 0 and there is no variant. */
 struct model_config model_config_default(void);
 
-/* Checks ranges and divisibility; -1 with an error that names the setting and what would do. rc gets one stream,
- * which is not scaled. Settings that follow from others where they are 0 get their values. */
+/* Checks ranges and divisibility; -1 with an error that names the setting and what would do. Variants with one
+ * stream get n_streams = 1; of these and of frac stream_reduce becomes norm_sum. Settings that follow from others
+ * where they are 0 get their values. */
 int model_config_check(struct model_config *config);
 
 /* Return the heads of attention, and whether c_attn has a bias, of a config that was checked or not. */

@@ -264,8 +264,9 @@ void stream_backward(struct operations *operations, size_t tokens, const struct 
 /* ---- the fused frame: a hyper-connection without its branch in one kernel forward and one backward */
 
 /* Whether this device and shape use the fused kernels below instead of the separate ones above. policy_make decides
- * (frame_rows in policy.c): not for variants without matrices (rc, gated, attnres, mudd), on CPUs, with more than 4
- * streams, or where a token's streams, projections or theta are too large for registers and local memory.
+ * (frame_rows in policy.c): not for variants without matrices, fractions (frac) or static maps (hc_dynamic =
+ * false), nor on CPUs, with more than 4 streams, or where a token's streams, projections or theta are too large for
+ * registers and local memory.
  * `hc_devices --verbose` prints the decision for GPT-2 small in bf16 with mhc and 4 streams. The kernels include
  * the files of the residual variant and of the norm, so a new one of either runs in them, too. Generation with a
  * key/value cache uses the separate kernels in any case (is_fused in frame_mixed.c). */
@@ -312,18 +313,20 @@ void frame_backward(struct operations *operations, size_t tokens, const struct s
 void stream_squares(struct operations *operations, size_t tokens, const struct buffer *streams,
                     const struct buffer *squares);
 
-/* What a layer begins with: mixed [N, S, C] = lambdas[0] streams + lambdas[1] first, which are like it, and squares
- * [N, S]; mixed may be the streams. */
+/* What a layer begins with: mixed = lambdas[0] streams + lambdas[1] first, all [N, S, C], and its squares [N, S].
+ * mixed may be the streams. */
 void lambdas_forward(struct operations *operations, size_t tokens, const struct buffer *streams,
                      const struct buffer *first, struct span lambdas, const struct buffer *mixed,
                      const struct buffer *squares);
 
-/* What lambdas_backward writes: d_streams of mixed in, of the streams out; d_first is added to, and if the streams
- * are `first` themselves it gets all of their gradient. */
 struct lambda_gradients {
-    const struct buffer *d_streams, *d_first; /* [N, S, C] */
+    const struct buffer *d_streams; /* [N, S, C]: gradient of mixed in, of streams out, in place */
+    const struct buffer *d_first;   /* [N, S, C]: added to */
     struct span lambdas;
 };
+
+/* Backward pass of lambdas_forward. If streams == first, all of the gradient goes to d_first, and d_streams is not
+ * read afterwards. */
 void lambdas_backward(struct operations *operations, size_t tokens, const struct buffer *streams,
                       const struct buffer *first, struct span lambdas, const struct lambda_gradients *gradients,
                       bool accumulate);
@@ -350,8 +353,8 @@ void laurel_low(struct operations *operations, size_t tokens, const struct laure
 void laurel_forward(struct operations *operations, size_t tokens, const struct laurel_values *values,
                     const struct buffer *mixed, const struct buffer *squares);
 
-/* d_streams [N, C], of mixed in, becomes that of streams but for what comes through the product, whose own gradient
- * it is; d_output [N, C]; and the gradient of b_mix. */
+/* d_streams [N, C]: gradient of mixed in, b times that out. This is the gradient of m, and of streams without the
+ * path through w_down, which the caller's GEMMs add. Writes d_output [N, C] and the gradient of b_mix. */
 void laurel_backward(struct operations *operations, size_t tokens, const struct laurel_values *values,
                      const struct buffer *d_streams, const struct buffer *d_output, struct span d_mix,
                      bool accumulate);
@@ -368,8 +371,8 @@ struct depth_read {
         *output;    /* [N, C] of the branch before, which becomes the newest state; NULL: it is there */
     int64_t before; /* slot of the state that the output is added to; -1: none */
     const struct buffer *stream; /* dar: [N, C] that goes on beside the states; else NULL */
-    struct span
-        leaves; /* the gain [C] of the scores' RMSNorm unless shape.gainless, then the query [C], and dar's gate */
+    /* the gain [C] of the scores' RMSNorm unless shape.gainless, then the query [C], and dar's gate */
+    struct span leaves;
     struct layer_norm norm;
     const struct buffer *scales;     /* [slots, N] 1 / rms of states; the forward pass adds that of the newest */
     const struct buffer *weights;    /* [N, heads, count]: the softmax of each head */

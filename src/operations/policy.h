@@ -94,7 +94,7 @@ struct head_shape head_shape(const struct operation_shape *shape);
 /* Channels of a stream: C, or of fractions C / S. */
 int64_t stream_channels(const struct operation_shape *shape);
 
-/* Of attention over depth: its heads, and whether a gate is before what dar adds to the stream. */
+/* Attention over depth: the number of heads, and whether dar multiplies what it reads by a learned gate. */
 int64_t depth_heads(const struct operation_shape *shape);
 bool depth_is_gated(const struct operation_shape *shape);
 
@@ -102,9 +102,8 @@ bool depth_is_gated(const struct operation_shape *shape);
 int64_t laurel_rank(const struct operation_shape *shape);
 bool laurel_has_weights(const struct operation_shape *shape);
 
-/* Of mudd and dense (ways.h): whether states are normed, and the mixture of the stream is, too (mudd_norm =
- * prepost); and whether weights are parameters, which no token changes (dense). There is one mixture then, and no
- * w_1 and w_2. */
+/* mudd and dense: whether mudd_norm = prepost; and whether the weights are parameters that no token changes (dense,
+ * which has one mixture and no w_1, w_2). */
 bool ways_are_normed(const struct operation_shape *shape);
 bool ways_are_fixed(const struct operation_shape *shape);
 

@@ -24,7 +24,7 @@ enum { WAY_MATRIX_INTEGERS = sizeof(struct way_matrix) / sizeof(int32_t) };
 void ways_list(const struct operation_shape *shape, int64_t layer, uint64_t w_1_at, uint64_t w_2_at,
                uint64_t packed_at, struct way_matrix matrices[2]);
 
-/* packed: `count` matrices of the table, transposed, of together so many elements. */
+/* packed [elements]: the `count` matrices of the table, each transposed and padded. */
 void ways_pack(struct operations *operations, const struct buffer *weights_lowp, const struct buffer *table,
                size_t count, size_t elements, const struct buffer *packed);
 
@@ -58,14 +58,14 @@ void ways_bias_forward(struct operations *operations, size_t tokens, const struc
 /* states and weights -> mixed */
 void ways_mix_forward(struct operations *operations, size_t tokens, const struct way_values *values);
 
-/* What the backward pass behind a layer writes, and reads when it is written. */
+/* Gradients that the backward pass after a layer computes. Comments of functions say which are inputs. */
 struct way_gradients {
     const struct buffer *d_states;  /* [states, N, C] */
     const struct buffer *d_weights; /* [N, weights_row] of the activations' type */
     const struct buffer *d_through; /* [N, C] a GEMM of the gradient of raw and w_1; NULL: there is none */
     const struct buffer *along;     /* [N] float */
     const struct buffer *d;         /* [N, C] the whole gradient of the newest state, or of h */
-    /* If states are normed: [N, C] the gradient of h that comes beside its state; and those of the gains */
+    /* If states are normed: [N, C] the gradient of h from outside its state; and those of the gains */
     const struct buffer *d_newest;
     struct span gains;
 };
@@ -81,6 +81,8 @@ void ways_mix_backward(struct operations *operations, size_t tokens, const struc
 void ways_hidden_backward(struct operations *operations, size_t tokens, const struct way_values *values,
                           const struct buffer *d_hidden, const struct buffer *along);
 
-/* d from all others; it may be d_newest, or if states are normed the first slot of d_states. */
+/* d = gradient in the newest state's slot + d_through + along times that state. If states are normed, d = d_newest
+ * + the slot's gradient through the norm + d_through + along h. d may be d_newest, or the first slot of d_states.
+ */
 void ways_state_backward(struct operations *operations, size_t tokens, const struct way_values *values,
                          const struct way_gradients *gradients, bool accumulate);

@@ -51,8 +51,8 @@ union residual_value {
  * lacks. */
 struct residual_settings {
     union residual_value values[RESIDUAL_MAX_SETTINGS];
-    bool is_static;  /* nothing depends on the token, as if all projections were zero: it has leaves b_* alone */
-    bool is_unmixed; /* H_res is the identity: it has no leaves of H_res */
+    bool is_static;  /* hc_dynamic = false: H does not depend on the token; only leaves b_* exist */
+    bool is_unmixed; /* hc_until: H_res is the identity; leaves of H_res do not exist */
 };
 
 /* ---- parameters from which the matrices of a sublayer are computed. A variant with projections has
@@ -118,12 +118,12 @@ struct residual_variant {
     bool uses_depth;         /* its kernel file sees SUBLAYERS, those of the model */
     bool eps_in_rows;        /* with hc_eps, rows of H_res sum to 1 - hc_eps */
     bool litgpt_projections; /* its public code makes projections by LitGPT's Linear layers: hc_init = litgpt */
-    const struct residual_leaf
-        *leaves; /* ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after
-                    the norm; vectors, matrices and scalars form the kernels' theta */
+    /* Ends with name NULL; NULL: it has no matrices. Projections in the order of z's columns, after the norm;
+     * vectors, matrices and scalars form the kernels' theta */
+    const struct residual_leaf *leaves;
     struct residual_setting settings[RESIDUAL_OWN_SETTINGS]; /* as many as have a name */
-    const char *optional_leaf,
-        *optional_with; /* the leaf that exists only with this BOOL setting; NULL: all exist */
+    /* The leaf that exists only with this BOOL setting; NULL: all exist */
+    const char *optional_leaf, *optional_with;
     bool has_fractions; /* its streams are the parts, equally many channels each, of one stream */
     bool fixed_ways;    /* dense, in the frame of mudd: parameters weigh the mixtures, which no token changes */
     bool own_gates;     /* H_pre and H_post are not those of cl/hc_gates.cl, which most variants share */
@@ -160,7 +160,7 @@ bool residual_has_frame(const struct residual_variant *variant, const char *name
 /* wide: it has matrices, and they do not depend on the token. */
 bool residual_is_fixed(const struct residual_variant *variant);
 
-/* Whether its H_pre is known before the streams that it weighs, as wide's and, if is_static, most others' are. */
+/* Whether H_pre of a sublayer can be computed before its streams: wide, and with is_static all but frac. */
 bool residual_reads_early(const struct residual_variant *variant, bool is_static);
 
 /* Whether it has leaves of H_res, with which streams are mixed; `identity` has none. */
