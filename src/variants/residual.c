@@ -159,34 +159,35 @@ float residual_equal_logit(int64_t index, const struct residual_init *init) {
 /* ---- leaves */
 
 #define GATE_PROJECTIONS                                                                                           \
-    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},                                                          \
-        {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL}, {                                           \
-        "w_post", LEAF_PROJECTION, streams_wide, residual_zero, NULL                                               \
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL, true},                                                    \
+        {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL, true}, {                                     \
+        "w_post", LEAF_PROJECTION, streams_wide, residual_zero, NULL, true                                         \
     }
 #define GATE_BIASES                                                                                                \
-    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias, residual_share_logit},                                         \
-        {"b_post", LEAF_VECTOR, streams_wide, gate_bias, residual_zero},                                           \
-        {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL}, {                                                       \
-        "alpha_post", LEAF_SCALAR, NULL, hundredth, NULL                                                           \
+    {"b_pre", LEAF_VECTOR, streams_wide, gate_bias, residual_share_logit, true},                                   \
+        {"b_post", LEAF_VECTOR, streams_wide, gate_bias, residual_zero, true},                                     \
+        {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL, true}, {                                                 \
+        "alpha_post", LEAF_SCALAR, NULL, hundredth, NULL, true                                                     \
     }
-#define END {NULL, LEAF_SCALAR, NULL, NULL, NULL}
+#define END {NULL, LEAF_SCALAR, NULL, NULL, NULL, false}
 
 /* All leaves of a variant whose H_res is computed from alpha_res z + b_res, a vector of `width` numbers. */
 #define LOGIT_LEAVES(width, initial)                                                                               \
-    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, residual_zero, NULL}, GATE_BIASES,                         \
-        {"b_res", LEAF_VECTOR, width, initial, NULL}, {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL}, END
+    GATE_PROJECTIONS, {"w_res", LEAF_PROJECTION, width, residual_zero, NULL, false}, GATE_BIASES,                  \
+        {"b_res", LEAF_VECTOR, width, initial, NULL, false},                                                       \
+        {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL, false}, END
 
 static const struct residual_leaf hc_leaves[] = {
-    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},
-    {"w_pre", LEAF_PROJECTION, one, residual_zero, NULL},
-    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL},
-    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
-    {"b_pre", LEAF_VECTOR, streams_wide, one_hot, residual_share},
-    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL},
-    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
-    {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL, true},
+    {"w_pre", LEAF_PROJECTION, one, residual_zero, NULL, true},
+    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL, true},
+    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL, false},
+    {"b_pre", LEAF_VECTOR, streams_wide, one_hot, residual_share, true},
+    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL, true},
+    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL, false},
+    {"alpha_pre", LEAF_SCALAR, NULL, hundredth, NULL, true},
+    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL, true},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL, false},
     END,
 };
 
@@ -194,10 +195,10 @@ static const struct residual_leaf identity_leaves[] = {GATE_PROJECTIONS, GATE_BI
 
 static const struct residual_leaf mhc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_res", LEAF_PROJECTION, streams_squared, residual_zero, NULL},
+    {"w_res", LEAF_PROJECTION, streams_squared, residual_zero, NULL, false},
     GATE_BIASES,
-    {"b_res", LEAF_MATRIX, NULL, identity_logits, NULL},
-    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"b_res", LEAF_MATRIX, NULL, identity_logits, NULL, false},
+    {"alpha_res", LEAF_SCALAR, NULL, hundredth, NULL, false},
     END,
 };
 
@@ -205,18 +206,18 @@ static const struct residual_leaf mhc_lite_leaves[] = {LOGIT_LEAVES(permutations
 
 static const struct residual_leaf shc_leaves[] = {
     GATE_PROJECTIONS,
-    {"w_u", LEAF_PROJECTION, angles, residual_zero, NULL},
-    {"w_v", LEAF_PROJECTION, angles, residual_zero, NULL},
-    {"w_s", LEAF_PROJECTION, singular_values, residual_zero, NULL},
+    {"w_u", LEAF_PROJECTION, angles, residual_zero, NULL, false},
+    {"w_v", LEAF_PROJECTION, angles, residual_zero, NULL, false},
+    {"w_s", LEAF_PROJECTION, singular_values, residual_zero, NULL, false},
     GATE_BIASES,
-    {"b_u", LEAF_VECTOR, angles, residual_zero, NULL},
-    {"b_v", LEAF_VECTOR, angles, residual_zero, NULL},
-    {"b_s", LEAF_VECTOR, singular_values, saturating, NULL},
-    {"tau_u", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"tau_v", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"tau_s", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"gamma_u", LEAF_SCALAR, NULL, residual_one, NULL},
-    {"gamma_v", LEAF_SCALAR, NULL, residual_one, NULL},
+    {"b_u", LEAF_VECTOR, angles, residual_zero, NULL, false},
+    {"b_v", LEAF_VECTOR, angles, residual_zero, NULL, false},
+    {"b_s", LEAF_VECTOR, singular_values, saturating, NULL, false},
+    {"tau_u", LEAF_SCALAR, NULL, hundredth, NULL, false},
+    {"tau_v", LEAF_SCALAR, NULL, hundredth, NULL, false},
+    {"tau_s", LEAF_SCALAR, NULL, hundredth, NULL, false},
+    {"gamma_u", LEAF_SCALAR, NULL, residual_one, NULL, false},
+    {"gamma_v", LEAF_SCALAR, NULL, residual_one, NULL, false},
     END,
 };
 
@@ -229,22 +230,22 @@ static const struct residual_leaf go_mhc_leaves[] = {LOGIT_LEAVES(doubled_angles
 static const struct residual_leaf ohc_leaves[] = {LOGIT_LEAVES(quaternion_pair, residual_zero)};
 
 static const struct residual_leaf wide_leaves[] = {
-    {"b_pre", LEAF_VECTOR, streams_wide, equal_parts, residual_share_logit},
-    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, residual_zero},
-    {"b_res", LEAF_VECTOR, streams_wide, nearly_kept, NULL},
+    {"b_pre", LEAF_VECTOR, streams_wide, equal_parts, residual_share_logit, true},
+    {"b_post", LEAF_VECTOR, streams_wide, nearly_equal, residual_zero, true},
+    {"b_res", LEAF_VECTOR, streams_wide, nearly_kept, NULL, false},
     END,
 };
 
 static const struct residual_leaf frac_leaves[] = {
-    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL},
-    {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
-    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL},
-    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL},
-    {"b_pre", LEAF_MATRIX, NULL, identity_matrix, NULL},
-    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL},
-    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL},
-    {"alpha_mix", LEAF_SCALAR, NULL, hundredth, NULL},
-    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL},
+    {"norm.weight", LEAF_NORM, NULL, residual_one, NULL, true},
+    {"w_pre", LEAF_PROJECTION, streams_wide, residual_zero, NULL, true},
+    {"w_post", LEAF_PROJECTION, one, residual_zero, NULL, true},
+    {"w_res", LEAF_PROJECTION, streams_wide, residual_zero, NULL, false},
+    {"b_pre", LEAF_MATRIX, NULL, identity_matrix, NULL, true},
+    {"b_post", LEAF_VECTOR, streams_wide, residual_one, NULL, true},
+    {"b_res", LEAF_MATRIX, NULL, identity_matrix, NULL, false},
+    {"alpha_mix", LEAF_SCALAR, NULL, hundredth, NULL, true},
+    {"alpha_post", LEAF_SCALAR, NULL, hundredth, NULL, true},
     END,
 };
 
@@ -633,24 +634,12 @@ int64_t residual_leaf_elements(const struct residual_leaf *leaf, int64_t streams
     return (int64_t)(shape[0] * shape[1]);
 }
 
-/* Whether H_pre or H_post is computed from a leaf, and not H_res alone. */
-static bool is_of_gates(const struct residual_leaf *leaf) {
-    static const char *const names[] = {"norm.weight", "w_pre",     "w_post",     "b_pre",
-                                        "b_post",      "alpha_pre", "alpha_post", "alpha_mix"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        found |= strcmp(leaf->name, names[i]) == 0;
-    }
-    return found;
-}
-
 bool residual_leaf_exists(const struct residual_variant *variant, const struct residual_leaf *leaf,
                           const struct residual_settings *settings) {
     if (!settings) {
         return true;
     }
-    if ((settings->is_static && strncmp(leaf->name, "b_", 2) != 0) ||
-        (settings->is_unmixed && !is_of_gates(leaf))) {
+    if ((settings->is_static && strncmp(leaf->name, "b_", 2) != 0) || (settings->is_unmixed && !leaf->of_gates)) {
         return false;
     }
     return !variant->optional_leaf || strcmp(leaf->name, variant->optional_leaf) != 0 ||
@@ -660,7 +649,7 @@ bool residual_leaf_exists(const struct residual_variant *variant, const struct r
 bool residual_mixes(const struct residual_variant *variant, const struct residual_settings *settings) {
     bool found = false;
     for (const struct residual_leaf *leaf = variant->leaves; leaf && leaf->name; leaf++) {
-        found |= !is_of_gates(leaf) && residual_leaf_exists(variant, leaf, settings);
+        found |= !leaf->of_gates && residual_leaf_exists(variant, leaf, settings);
     }
     return found;
 }

@@ -86,6 +86,7 @@ struct residual_leaf {
     residual_first_value *initial;     /* in a new model */
     residual_first_value *upcycled;    /* in one that goes on as the same function as a plain model (see
                                           src/checkpoint/weights.h); NULL: the initial one */
+    bool of_gates;                     /* H_pre or H_post is computed from it, and not H_res alone */
 };
 
 /* ---- the rows */
