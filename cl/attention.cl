@@ -1,5 +1,4 @@
-/* Causal attention without a T x T matrix (Dao et al. 2022), per head, with scale = ATTN_SCALE, or if that is 0
- * 1/sqrt(HEAD_SIZE):
+/* Causal attention without a T x T matrix (Dao et al. 2022), per head, with scale = SCALE:
  *
  *   s_qk = scale <q, k>  (k <= q)    p = softmax_k(s)    y_q = sum_k p_qk v_k     lse_q = log sum_k exp(s_qk)
  *
@@ -16,18 +15,16 @@
  * attention_cpu_bf16.cl), attention_gpu.cl on GPUs, attention_matrix_cores.cl on matrix cores, and
  * attention_step.cl where text is generated. The table in src/operations/attention.c picks one.
  *
- * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), ATTN_SCALE, KEY_VEC keys in a
- * vector.
+ * Build constants: HEADS (H), KV_HEADS (K, divides H), HEAD_SIZE (D), SCALE, KEY_VEC keys in a vector.
  */
 #include "random.cl"
 
-#define KV_GROUP    (HEADS / KV_HEADS)
-#define Y_ROW       (HEADS * HEAD_SIZE)    /* elements of a token in y, */
-#define KV_ROW      (KV_HEADS * HEAD_SIZE) /* in keys, and in values, */
-#define QKV_ROW     (Y_ROW + 2 * KV_ROW)   /* and in qkv: queries, then keys, then values */
-#define SCORE_SCALE (ATTN_SCALE > 0.0f ? ATTN_SCALE : rsqrt((float)HEAD_SIZE))
-#define LOG2E       1.4426950408889634f
-#define LN2         0.6931471805599453f
+#define KV_GROUP (HEADS / KV_HEADS)
+#define Y_ROW    (HEADS * HEAD_SIZE)    /* elements of a token in y, */
+#define KV_ROW   (KV_HEADS * HEAD_SIZE) /* in keys, and in values, */
+#define QKV_ROW  (Y_ROW + 2 * KV_ROW)   /* and in qkv: queries, then keys, then values */
+#define LOG2E    1.4426950408889634f
+#define LN2      0.6931471805599453f
 
 typedef CONCAT(float, KEY_VEC) keys_t;
 #define KEYS_LOAD(p)     FLOATS_LOAD(KEY_VEC, p)
@@ -41,6 +38,8 @@ INLINED float power_of_two(float x) {
     float y;
     __asm__("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#elif defined(__AMDGCN__) && __has_builtin(__builtin_amdgcn_exp2f)
+    return __builtin_amdgcn_exp2f(x); /* native_exp2 of other compilers than AMD's own scales small numbers */
 #else
     return native_exp2(x);
 #endif

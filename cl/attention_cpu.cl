@@ -190,8 +190,7 @@ __kernel void attention_backward_queries(__global const act_t *qkv, __global con
         tile_accumulate(d_p, KEYS, min(KEYS, min(sequence, first + QUERIES) - start),
                         qkv + head.keys + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     }
-    sums_store(d_query, min(QUERIES, sequence - first), SCORE_SCALE, d_qkv + head.qkv + (size_t)first * QKV_ROW,
-               QKV_ROW);
+    sums_store(d_query, min(QUERIES, sequence - first), SCALE, d_qkv + head.qkv + (size_t)first * QKV_ROW, QKV_ROW);
 }
 
 /* Where dq is added up while keys pass: in its own place where that has floats, otherwise in scratch of floats. */
@@ -210,7 +209,7 @@ static inline void queries_add(const float *d_scores, __global const act_t *k_ro
     tile_accumulate(d_scores, KEYS_BACKWARD, min(KEYS_BACKWARD, min(sequence, first + QUERIES) - start),
                     k_rows + (size_t)start * QKV_ROW, QKV_ROW, d_query);
     if (first < start + KEYS_BACKWARD) {
-        sums_store(d_query, count, SCORE_SCALE, d_q + (size_t)first * QKV_ROW, QKV_ROW);
+        sums_store(d_query, count, SCALE, d_q + (size_t)first * QKV_ROW, QKV_ROW);
         return;
     }
     EACH_ROW_VECTOR(q, count, d) {

@@ -17,7 +17,7 @@ typedef uint row_t;
 #define WORD_LOAD(row, i)      ((__global const uint *)(row))[i]
 #define WORD_STORE(v, tile, i) (((__global uint *)(tile))[i] = (v))
 #define QUERY_FACTOR           1.0f
-#define SCORE_FACTOR           SCORE_SCALE
+#define SCORE_FACTOR           SCALE
 
 /* sum + the products of both halves */
 INLINED float16 pairs_add(float16 sum, uint16 a, uint16 b) {

@@ -7,8 +7,8 @@ typedef float row_t;
 #define KEY_ELEMENTS           1 /* of a key in a row of a transposed tile */
 #define WORD_LOAD(row, i)      ACT_LOAD_SCALAR((row) + (i))
 #define WORD_STORE(v, tile, i) ACT_STORE_SCALAR(v, (tile) + (i))
-#define QUERY_FACTOR           SCORE_SCALE /* of queries as they are loaded */
-#define SCORE_FACTOR           1.0f        /* what scores and dk are still to be multiplied with */
+#define QUERY_FACTOR           SCALE /* of queries as they are loaded */
+#define SCORE_FACTOR           1.0f  /* what scores and dk are still to be multiplied with */
 
 INLINED vec_t row_vec(const row_t *rows, int q, int d) {
     return VEC_LOAD(rows + q * HEAD_SIZE + d);

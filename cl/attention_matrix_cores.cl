@@ -11,18 +11,22 @@
  * stationary ones, once; those that it goes over are streamed in tiles, one ahead. All groups do the same work on
  * every run and nothing is shared among them, so results are the same to the bit.
  *
- * Rows past the end of the sequence read as zeros with lse = delta = 0, hence give nothing to anybody; keys past it
- * are masked because no query comes after them.
+ * Past the end of the sequence the last row is read again. Queries there give nothing to anybody, because lse is
+ * infinite, hence p = 0; keys there are masked because no query comes after them. Only blocks that the diagonal
+ * crosses are masked: loops over the others have no comparison.
  *
  * Constants given at build time, besides those of matrix_cores.cl:
  *   HEAD_SIZE  a multiple of 16
- *   C_TO_A_LOCAL  0: a lane's share of A is its share of C; 1: C passes through local memory (all but NVIDIA's)
+ *   DROPS      whether there may be dropout: programs without it are shorter, and have more groups at a time
+ *   TRANSPOSED_LOAD  whether matrix cores read fragments fast along k only: rows that others are multiplied with
+ *              across are transposed on their way into local memory, and pass through registers
  *   WARPS      of a work-group
  *   KEYS       a multiple of FRAGMENT_K
- *   BLOCK      a multiple of STRIP; 4 BLOCK >= WARPS FRAGMENT_M and 2 KEYS >= WARPS FRAGMENT_M
+ *   BLOCK      a multiple of STRIP; 2 BLOCK <= WARPS WARP_SIZE
  *   STRIP      rows of a block whose scores a warp has at a time, a multiple of FRAGMENT_K
  *   KEEP       1: the stationary rows are kept in registers, 0: in local memory
  */
+#define PADDED_TILES
 #include "attention.cl"
 #include "matrix_cores.cl"
 #include "matrix_cores_*.cl"
@@ -32,41 +36,45 @@
 #define DEPTH  (HEAD_SIZE / FRAGMENT_K) /* fragments of a row that is multiplied */
 #define ACROSS (HEAD_SIZE / FRAGMENT_N) /* fragments of a row that is added up */
 
-#define SCORE_EXPONENT (LOG2E * SCORE_SCALE) /* what scores are multiplied with to be exponents of two */
+#define SCORE_EXPONENT (LOG2E * SCALE) /* what scores are multiplied with to be exponents of two */
 
 /* ---- rows of C, and C as the A of a next GEMM */
 #ifndef IN_ORDER
-#define IN_ORDER()
-#define FORGET(item)
+#define IN_ORDER(sum)
+#endif
+#ifndef SOFTMAX_KERNEL
+#define SOFTMAX_KERNEL MATRIX_KERNEL
+#endif
+#ifndef VALUE_PLACE
+#define VALUE_PLACE(column) (column)
 #endif
 
 /* The maximum, or the sum in a fixed order, of what the lanes of a row of C have; every one of them gets it. */
 #define FRAGMENT_ROW(name, COMBINE)                                                                                \
     INLINED float name(struct work_item item, float x) {                                                           \
-        x = COMBINE(x, EXCHANGE(item, x, 1));                                                                      \
-        x = COMBINE(x, EXCHANGE(item, x, 2));                                                                      \
-        if (ROW_LANES >= 8)                                                                                        \
-            x = COMBINE(x, EXCHANGE(item, x, 4));                                                                  \
-        if (ROW_LANES >= 16)                                                                                       \
-            x = COMBINE(x, EXCHANGE(item, x, 8));                                                                  \
+        EACH_BIT(bit) {                                                                                            \
+            if (ROW_LANES & bit)                                                                                   \
+                x = COMBINE(x, EXCHANGE(item, x, bit));                                                            \
+        }                                                                                                          \
         return x;                                                                                                  \
     }
-#define SUM_OF(a, b) ((a) + (b))
+#define EACH_BIT(bit) FRAGMENT_UNROLL for (uint bit = 1; bit < WARP_SIZE; bit *= 2)
+#define SUM_OF(a, b)  ((a) + (b))
 FRAGMENT_ROW(fragment_row_max, fmax)
 FRAGMENT_ROW(fragment_row_sum, SUM_OF)
 
 /* C [FRAGMENT_M, FRAGMENT_K], which is FRAGMENT_K / FRAGMENT_N fragments side by side, rounded to an A. Where
  * that does not happen in registers a warp has C_TO_A_SIZE elements of local memory for it. (PoCL 6 fails on local
  * arrays that nothing uses.) */
-#define C_TO_A_SIZE (FRAGMENT_M * FRAGMENT_K)
-#if C_TO_A_LOCAL
+#define C_TO_A_SIZE (FRAGMENT_M * (FRAGMENT_K + CHUNK))
+#ifdef C_TO_A_LOCAL
 #define C_TO_A_DECLARE(name) __local ushort name[WARPS * C_TO_A_SIZE] __attribute__((aligned(16)))
 #else
 #define C_TO_A_DECLARE(name) __local ushort *const name = 0
 #endif
 
 INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c, __local ushort *tiles) {
-#if C_TO_A_LOCAL
+#ifdef C_TO_A_LOCAL
     __local ushort *tile = tiles + item.warp * C_TO_A_SIZE;
     EACH_ELEMENT(n, FRAGMENT_K / FRAGMENT_N, i)
         tile[tile_at(FRAGMENT_K, fragment_row(item, i), n * FRAGMENT_N + fragment_column(item, i))] =
@@ -76,45 +84,120 @@ INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c, __local us
     WARP_FENCE();
     return a;
 #else
-    return c_to_a_direct(c);
+    return c_to_a_direct(item, c);
 #endif
 }
 
-/* ---- tiles: rows of a head. Panels of a power of two of columns, one after the other, are what tile_at can
- * permute. */
-#define PANEL_16 (HEAD_SIZE % 32 ? 16 : 32)
-#define PANEL    (HEAD_SIZE % 64 ? PANEL_16 : 64)
+/* ---- tiles: rows of a head, or transposed */
+#define TILE_SIZE(rows) ((rows) * (HEAD_SIZE + CHUNK))
+#if TRANSPOSED_LOAD
+#define ACROSS_SIZE(rows) (HEAD_SIZE * ((rows) + CHUNK)) /* of rows that across_fragment reads */
+#else
+#define ACROSS_SIZE(rows) TILE_SIZE(rows)
+#endif
 
-/* Starts to copy the rows first .. first + rows - 1 to a tile; there are `end` of them, the others are zero. */
-INLINED void tile_copy(__local ushort *tile, uint rows, __global const ushort *from, uint stride, uint first,
-                       uint end) {
-    const uint chunks = rows * HEAD_SIZE / CHUNK;
+/* One or two matrices of which a group reads the same rows, of which `last` is the last one that there is. */
+struct rows {
+    __global const ushort *from, *second;
+    uint stride, second_stride;
+    uint last;
+};
+
+#if TRANSPOSED_LOAD
+/* A work-item has pairs of chunks that lie below each other in two rows, in registers. Work-items that are
+ * neighbours have the next rows, so that they write transposed chunks to different banks. */
+#define PAIRS(rows)             ((rows) / 2 * (HEAD_SIZE / CHUNK))
+#define PAIRS_OF(rows, count)   (((count) * PAIRS(rows) - 1) / ITEMS + 1)
+#define ON_THE_WAY(rows, count) (2 * PAIRS_OF(rows, count))
+
+/* Where pair number i of this work-item lies; false: it has none of this number. */
+INLINED bool pair_find(struct work_item item, uint i, uint rows, uint count, uint *matrix, uint *row,
+                       uint *column) {
+    const uint pair = i * ITEMS + item.warp * WARP_SIZE + item.lane, in_matrix = pair % PAIRS(rows);
+    *matrix = count == 1 ? 0 : pair / PAIRS(rows);
+    *row = in_matrix % (rows / 2) * 2;
+    *column = in_matrix / (rows / 2) * CHUNK;
+    return count * PAIRS(rows) % ITEMS == 0 || pair < count * PAIRS(rows);
+}
+
+/* Starts to read the rows from `first` on of `count` matrices. */
+INLINED void rows_start(struct work_item item, uint4 *on_the_way, __local ushort *tile, struct rows rows,
+                        uint first, uint size, uint count) {
+    uint matrix, row, column;
+    EACH(i, PAIRS_OF(size, count)) {
+        const bool mine = pair_find(item, i, size, count, &matrix, &row, &column);
+        __global const ushort *from = matrix ? rows.second : rows.from;
+        const uint stride = matrix ? rows.second_stride : rows.stride;
+        EACH(low, 2) {
+            if (mine)
+                on_the_way[i * 2 + low] =
+                    *(__global const uint4 *)element_at(from, min(first + row + low, rows.last) * stride + column);
+        }
+    }
+}
+
+/* Puts them into tiles, one behind the other: those of the first `lying` matrices as they lie, and those of the
+ * first `across` ones transposed, [HEAD_SIZE, size]. */
+INLINED void rows_arrive(struct work_item item, const uint4 *on_the_way, __local ushort *tile,
+                         __local ushort *transposed, uint size, uint count, uint lying, uint across) {
+    uint matrix, row, column;
+    EACH(i, PAIRS_OF(size, count)) {
+        if (!pair_find(item, i, size, count, &matrix, &row, &column))
+            continue;
+        if (matrix < lying) {
+            EACH(low, 2)
+                *(__local uint4 *)(tile + matrix * TILE_SIZE(size) + tile_at(HEAD_SIZE, row + low, column)) =
+                    on_the_way[i * 2 + low];
+        }
+        if (matrix < across) {
+            const uint upper[] = {on_the_way[i * 2].x, on_the_way[i * 2].y, on_the_way[i * 2].z,
+                                  on_the_way[i * 2].w};
+            const uint lower[] = {on_the_way[i * 2 + 1].x, on_the_way[i * 2 + 1].y, on_the_way[i * 2 + 1].z,
+                                  on_the_way[i * 2 + 1].w};
+            EACH(e, CHUNK)
+                *(__local uint *)(transposed + matrix * ACROSS_SIZE(size) + tile_at(size, column + e, row)) =
+                    e % 2 ? pair_of_highs(upper[e / 2], lower[e / 2]) : pair_of_lows(upper[e / 2], lower[e / 2]);
+        }
+    }
+}
+#else
+#define ON_THE_WAY(rows, count) 1
+
+INLINED void matrix_copy(__local ushort *tile, __global const ushort *from, uint stride, uint first, uint last,
+                         uint size) {
+    const uint chunks = size * HEAD_SIZE / CHUNK;
     COPY_UNROLL
     for (uint i = 0; i < (chunks - 1) / ITEMS + 1; i++) {
         const uint chunk = i * ITEMS + get_local_id(0);
         if (chunks % ITEMS && chunk >= chunks)
             break;
-        const uint panel = chunk / (rows * PANEL / CHUNK), row = chunk / (PANEL / CHUNK) % rows;
-        const uint column = chunk % (PANEL / CHUNK) * CHUNK;
-        const bool there = first + row < end;
-        copy_chunk(tile + panel * rows * PANEL + tile_at(PANEL, row, column),
-                   from + (there ? first + row : 0) * stride + panel * PANEL + column,
-                   there ? CHUNK * sizeof(ushort) : 0);
+        const uint row = chunk / (HEAD_SIZE / CHUNK), column = chunk % (HEAD_SIZE / CHUNK) * CHUNK;
+        copy_chunk(tile + tile_at(HEAD_SIZE, row, column), from + min(first + row, last) * stride + column,
+                   CHUNK * sizeof(ushort));
     }
 }
 
-/* A fragment from (row, column) on of a tile of so many `rows`. */
-#define TILE_FRAGMENT(load, item, tile, rows, row, column)                                                         \
-    load(item, (tile) + (column) / PANEL * (rows) * PANEL, PANEL, row, (column) % PANEL)
+INLINED void rows_start(struct work_item item, uint4 *on_the_way, __local ushort *tile, struct rows rows,
+                        uint first, uint size, uint count) {
+    matrix_copy(tile, rows.from, rows.stride, first, rows.last, size);
+    if (count > 1)
+        matrix_copy(tile + TILE_SIZE(size), rows.second, rows.second_stride, first, rows.last, size);
+    copy_commit();
+}
+
+#define rows_arrive(item, on_the_way, tile, transposed, size, count, lying, across)
+#endif
 
 /* ---- the stationary rows: FRAGMENT_M of a warp, as A */
 #if KEEP
+#define WITH_STATIONARY(size)    ((size) > TILE_SIZE(ROWS) ? (size) : TILE_SIZE(ROWS)) /* they pass through this */
 #define OWN_DECLARE(name, count) __local ushort *const name[count] = {0}
 typedef struct {
     fragment_a fragments[DEPTH];
 } stationary_t;
 #else
-#define OWN_DECLARE(name, count) __local ushort name[count][ROWS * HEAD_SIZE] __attribute__((aligned(16)))
+#define WITH_STATIONARY(size)    (size)
+#define OWN_DECLARE(name, count) __local ushort name[count][TILE_SIZE(ROWS)] __attribute__((aligned(16)))
 typedef struct {
     __local const ushort *tile;
 } stationary_t;
@@ -122,19 +205,21 @@ typedef struct {
 
 /* Through `streamed`, which is free before and after, or into `own`, where they remain. */
 INLINED stationary_t stationary_load(struct work_item item, __global const ushort *from, uint stride, uint first,
-                                     uint end, __local ushort *streamed, __local ushort *own) {
+                                     uint last, __local ushort *streamed, __local ushort *own) {
     stationary_t stationary;
+    const struct rows rows = {from, from, stride, stride, last};
+    __local ushort *tile = KEEP ? streamed : own;
+    uint4 on_the_way[ON_THE_WAY(ROWS, 1)];
+    rows_start(item, on_the_way, tile, rows, first, ROWS, 1);
+    rows_arrive(item, on_the_way, tile, tile, ROWS, 1, 1, 0);
 #if KEEP
-    tile_copy(streamed, ROWS, from, stride, first, end);
-    copy_commit();
     COPY_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
     EACH(d, DEPTH)
         stationary.fragments[d] =
-            TILE_FRAGMENT(fragment_load_a, item, streamed, ROWS, item.warp * FRAGMENT_M, d * FRAGMENT_K);
+            fragment_load_a(item, streamed, HEAD_SIZE, item.warp * FRAGMENT_M, d * FRAGMENT_K);
     barrier(CLK_LOCAL_MEM_FENCE);
 #else
-    tile_copy(own, ROWS, from, stride, first, end);
     stationary.tile = own;
 #endif
     return stationary;
@@ -144,7 +229,7 @@ INLINED fragment_a stationary_fragment(struct work_item item, const stationary_t
 #if KEEP
     return stationary->fragments[d];
 #else
-    return TILE_FRAGMENT(fragment_load_a, item, stationary->tile, ROWS, item.warp * FRAGMENT_M, d * FRAGMENT_K);
+    return fragment_load_a(item, stationary->tile, HEAD_SIZE, item.warp * FRAGMENT_M, d * FRAGMENT_K);
 #endif
 }
 
@@ -153,28 +238,47 @@ INLINED fragment_a stationary_fragment(struct work_item item, const stationary_t
 /* c [FRAGMENT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
 INLINED void rows_multiply(struct work_item item, const stationary_t *stationary, __local const ushort *tile,
                            uint rows, uint row, uint columns, fragment_c *c) {
-    FORGET(item);
+    fragment_b next = fragment_load_b_transposed(item, tile, HEAD_SIZE, row, 0);
     EACH(d, DEPTH) {
         const fragment_a a = stationary_fragment(item, stationary, d);
-        IN_ORDER();
         EACH(n, columns / FRAGMENT_N) {
+            const fragment_b b = next;
             if (d == 0)
                 FRAGMENTS_CLEAR(&c[n], 1);
-            fragment_multiply(item, &c[n], a,
-                              TILE_FRAGMENT(fragment_load_b_transposed, item, tile, rows, row + n * FRAGMENT_N,
-                                            d * FRAGMENT_K));
+            const uint following = d * (columns / FRAGMENT_N) + n + 1;
+            if (following < DEPTH * (columns / FRAGMENT_N))
+                next = fragment_load_b_transposed(item, tile, HEAD_SIZE,
+                                                  row + following % (columns / FRAGMENT_N) * FRAGMENT_N,
+                                                  following / (columns / FRAGMENT_N) * FRAGMENT_K);
+            fragment_multiply(item, &c[n], a, b);
+            IN_ORDER(c[n].v);
         }
     }
 }
 
-/* sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of a tile */
-INLINED void rows_add(struct work_item item, const fragment_c *factors, __local ushort *c_to_a_tiles,
+/* The B that is FRAGMENT_K of `rows` rows from `row` on, and columns from `column` on, of a tile that lies as
+ * rows_arrive leaves it for this. */
+INLINED fragment_b across_fragment(struct work_item item, __local const ushort *tile, uint rows, uint row,
+                                   uint column) {
+#if TRANSPOSED_LOAD
+    return fragment_load_b_transposed(item, tile, rows, column, row);
+#else
+    return fragment_load_b(item, tile, HEAD_SIZE, row, column);
+#endif
+}
+
+/* sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of such a tile */
+INLINED void rows_add(struct work_item item, fragment_c *factors, __local ushort *c_to_a_tiles,
                       __local const ushort *tile, uint rows, uint row, fragment_c *sum) {
+    IN_ORDER(factors->v);
     const fragment_a a = c_to_a(item, factors, c_to_a_tiles);
-    FORGET(item);
+    fragment_b next = across_fragment(item, tile, rows, row, 0);
     EACH(j, ACROSS) {
-        fragment_multiply(item, &sum[j], a, TILE_FRAGMENT(fragment_load_b, item, tile, rows, row, j * FRAGMENT_N));
-        IN_ORDER();
+        const fragment_b b = next;
+        if (j + 1 < ACROSS)
+            next = across_fragment(item, tile, rows, row, (j + 1) * FRAGMENT_N);
+        fragment_multiply(item, &sum[j], a, b);
+        IN_ORDER(sum[j].v);
     }
 }
 
@@ -199,6 +303,12 @@ INLINED void rows_store(struct work_item item, const fragment_c *sum, float fact
 /* ---- dropout: whether elements are kept, as bits in local memory, since four of them come from one call of
  * philox, and rarely lie in one lane */
 #define KEPT_QUADS(keys) ((keys) / 4 + 1) /* of a row whose first element need not begin one */
+
+#if DROPS
+#define KEPT_DECLARE(name, size) __local uchar name[size]
+#else
+#define KEPT_DECLARE(name, size) __local uchar *const name = 0
+#endif
 
 /* For queries from `query` on and keys from `key` on. */
 INLINED void kept_fill(__local uchar *kept, struct dropout dropout, uint queries, uint query, uint keys, uint key) {
@@ -230,205 +340,193 @@ struct place {
 INLINED struct place place_of(bool queries, uint sequence, float rate, ulong dropout_key, ulong first_row) {
     const uint blocks = (sequence - 1) / ROWS + 1, block = get_group_id(0) % blocks;
     struct place place;
-    head_find(get_group_id(0) / blocks * (queries ? 1 : KV_GROUP), sequence, rate, dropout_key, first_row,
-              &place.head);
+    head_find(get_group_id(0) / blocks * (queries ? 1 : KV_GROUP), sequence, DROPS ? rate : 0.0f, dropout_key,
+              first_row, &place.head);
     place.first = (queries ? blocks - 1 - block : block) * ROWS;
     return place;
 }
 
-/* ---- the mask, only where it cuts: scores of keys after a query become -infinity. A fragment's first key is
- * `ahead` of its first query; with `keys_down` rows are keys and columns queries, else the other way round. */
+/* ---- the mask: scores of keys after a query become -infinity. A fragment's first key is `ahead` of its first
+ * query; with `keys_down` rows are keys and columns queries, else the other way round. */
 INLINED void fragment_mask(struct work_item item, bool keys_down, int ahead, fragment_c *s) {
-    if (ahead + (int)(keys_down ? FRAGMENT_M : FRAGMENT_N) <= 1)
-        return;
+    const int top = fragment_row(item, 0), left = fragment_column(item, 0);
+    const int first = ahead + (keys_down ? top - left : left - top);
     EACH(i, FRAGMENT_ELEMENTS) {
-        const int row = fragment_row(item, i), column = fragment_column(item, i);
-        s->v[i] = ahead + (keys_down ? row - column : column - row) > 0 ? -INFINITY : s->v[i];
+        const int down = (int)fragment_row(item, i) - top, across = (int)fragment_column(item, i) - left;
+        s->v[i] = first > (keys_down ? across - down : down - across) ? -INFINITY : s->v[i];
     }
 }
 
 /* ---- forward */
 
-/* What a lane knows of its rows. */
-struct softmax {
-    float highest[LANE_ROWS];
-    float sum[LANE_ROWS]; /* of the lane's own elements */
+/* What a group does, and what is in local memory: a tile of K, one of V, the stationary rows unless they are in
+ * registers, what c_to_a needs, and which elements dropout keeps; and what a lane has: of each of its rows the
+ * highest exponent of two so far and the sum of its own elements; sums of its rows of y; rows on their way. */
+struct forward {
+    struct place place;
+    struct rows keys, values;
+    uint end; /* of the keys */
+    stationary_t query;
+    __local ushort *key_tile, *value_tile, *c_to_a_tiles;
+    __local uchar *kept;
+    float highest[LANE_ROWS], total[LANE_ROWS];
+    fragment_c *sum;
+    uint4 *on_the_way;
 };
 
-/* p = exp(s - highest) in place; the sum so far shrinks to the new highest, and so does y. */
-INLINED void softmax_add(struct work_item item, struct softmax *softmax, fragment_c *s, fragment_c *y) {
+/* p = exp(scale s - highest) in place; the sums so far shrink to the new highest. */
+INLINED void softmax_add(struct work_item item, struct forward *at, fragment_c *s) {
     float highest[LANE_ROWS], rescale[LANE_ROWS];
     EACH(r, LANE_ROWS)
-        highest[r] = softmax->highest[r];
-    EACH_ELEMENT(n, KEYS / FRAGMENT_N, i) {
-        s[n].v[i] *= SCORE_EXPONENT;
+        highest[r] = s[0].v[LANE_IN_ROW(r)];
+    EACH_ELEMENT(n, KEYS / FRAGMENT_N, i)
         highest[LANE_ROW_OF(i)] = fmax(highest[LANE_ROW_OF(i)], s[n].v[i]);
-    }
     EACH(r, LANE_ROWS) {
-        highest[r] = fragment_row_max(item, highest[r]);
-        rescale[r] = power_of_two(softmax->highest[r] - highest[r]);
-        softmax->highest[r] = highest[r];
-        softmax->sum[r] *= rescale[r];
+        highest[r] = fmax(at->highest[r], SCORE_EXPONENT * fragment_row_max(item, highest[r]));
+        rescale[r] = power_of_two(at->highest[r] - highest[r]);
+        at->highest[r] = highest[r];
+        at->total[r] *= rescale[r];
     }
     EACH_ELEMENT(n, KEYS / FRAGMENT_N, i) {
-        s[n].v[i] = power_of_two(s[n].v[i] - highest[LANE_ROW_OF(i)]);
-        softmax->sum[LANE_ROW_OF(i)] += s[n].v[i];
+        s[n].v[i] = power_of_two(mad(SCORE_EXPONENT, s[n].v[i], -highest[LANE_ROW_OF(i)]));
+        at->total[LANE_ROW_OF(i)] += s[n].v[i];
     }
     EACH_ELEMENT(j, ACROSS, i)
-        y[j].v[i] *= rescale[LANE_ROW_OF(i)];
+        at->sum[j].v[i] *= rescale[LANE_ROW_OF(i)];
 }
 
-INLINED void softmax_drop(struct work_item item, __local const uchar *kept, struct dropout dropout, uint key,
-                          fragment_c *p) {
+INLINED void softmax_drop(struct work_item item, const struct forward *at, uint key, fragment_c *p) {
     EACH_ELEMENT(n, KEYS / FRAGMENT_N, i)
-        p[n].v[i] *= kept_factor(kept, dropout, KEYS, key, item.warp * FRAGMENT_M + fragment_row(item, i),
-                                 n * FRAGMENT_N + fragment_column(item, i));
+        p[n].v[i] *=
+            kept_factor(at->kept, at->place.head.dropout, KEYS, key, item.warp * FRAGMENT_M + fragment_row(item, i),
+                        n * FRAGMENT_N + fragment_column(item, i));
 }
 
 /* sum / its total, and lse, of the warp's rows */
-INLINED void softmax_finish(struct work_item item, struct softmax *softmax, struct place place, uint sequence,
-                            fragment_c *sum, __global float *lse) {
+INLINED void softmax_finish(struct work_item item, struct forward *at, uint sequence, __global float *lse) {
     float factors[LANE_ROWS];
     EACH(r, LANE_ROWS) {
-        const uint query = place.first + item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
-        const float total = fragment_row_sum(item, softmax->sum[r]);
+        const uint query = at->place.first + item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
+        const float total = fragment_row_sum(item, at->total[r]);
         factors[r] = 1.0f / total;
-        if (query < sequence && item.lane % ROW_LANES == 0)
-            lse[place.head.rows + query] = (softmax->highest[r] + log2(total)) * LN2;
+        if (query < sequence && (item.lane & ROW_LANES) == 0)
+            lse[at->place.head.rows + query] = (at->highest[r] + log2(total)) * LN2;
     }
     EACH_ELEMENT(j, ACROSS, i)
-        sum[j].v[i] *= factors[LANE_ROW_OF(i)];
+        at->sum[j].v[i] *= factors[LANE_ROW_OF(i)];
 }
 
-/* What a group does. In local memory are a tile of K, one of V, the stationary rows unless they are in registers,
- * what c_to_a needs, and which elements dropout keeps. `drops` is known to the compiler. */
-INLINED void forward(struct work_item item, bool drops, struct place place, uint sequence, __local ushort *key_tile,
-                     __local ushort *value_tile, __local ushort *own, __local ushort *c_to_a_tiles,
-                     __local uchar *kept, __global const ushort *qkv, __global ushort *y, __global float *lse) {
-    const uint end = min(place.first + ROWS, sequence); /* of the keys */
-    __global const ushort *keys = qkv + place.head.keys, *values = keys + KV_ROW;
-    const stationary_t query =
-        stationary_load(item, qkv + place.head.qkv, QKV_ROW, place.first, sequence, key_tile, own);
-    fragment_c sum[ACROSS], p[KEYS / FRAGMENT_N];
-    struct softmax softmax;
-    EACH(r, LANE_ROWS) {
-        softmax.highest[r] = -INFINITY;
-        softmax.sum[r] = 0.0f;
-    }
-    FRAGMENTS_CLEAR(sum, ACROSS);
-    tile_copy(key_tile, KEYS, keys, QKV_ROW, 0, sequence);
-    copy_commit();
-    for (uint start = 0; start < end; start += KEYS) {
-        COPY_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
-        tile_copy(value_tile, KEYS, values, QKV_ROW, start, sequence);
-        copy_commit();
-        if (drops)
-            kept_fill(kept, place.head.dropout, ROWS, place.first, KEYS, start);
-        rows_multiply(item, &query, key_tile, KEYS, 0, KEYS, p);
+/* The block of keys from `key` on. */
+INLINED void forward_block(struct work_item item, bool masked, uint key, struct forward *at) {
+    fragment_c p[KEYS / FRAGMENT_N];
+    COPY_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE); /* K is there, and nobody reads the V before */
+    rows_start(item, at->on_the_way, at->value_tile, at->values, key, KEYS, 1);
+    if (DROPS)
+        kept_fill(at->kept, at->place.head.dropout, ROWS, at->place.first, KEYS, key);
+    rows_multiply(item, &at->query, at->key_tile, KEYS, 0, KEYS, p);
+    if (masked) {
         EACH(n, KEYS / FRAGMENT_N)
-            fragment_mask(item, false, (int)(start + n * FRAGMENT_N) - (int)(place.first + item.warp * FRAGMENT_M),
-                          &p[n]);
-        softmax_add(item, &softmax, p, sum);
-        COPY_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
-        if (start + KEYS < end)
-            tile_copy(key_tile, KEYS, keys, QKV_ROW, start + KEYS, sequence);
-        copy_commit();
-        if (drops)
-            softmax_drop(item, kept, place.head.dropout, start, p);
-        EACH_BY(k, KEYS, FRAGMENT_K)
-            rows_add(item, p + k / FRAGMENT_N, c_to_a_tiles, value_tile, KEYS, k, sum);
+            fragment_mask(item, false,
+                          (int)(key + n * FRAGMENT_N) - (int)(at->place.first + item.warp * FRAGMENT_M), &p[n]);
     }
-    softmax_finish(item, &softmax, place, sequence, sum, lse);
-    rows_store(item, sum, 1.0f, place.first, sequence, y + place.head.y, Y_ROW);
+    rows_arrive(item, at->on_the_way, at->value_tile, at->value_tile, KEYS, 1, 0, 1);
+    softmax_add(item, at, p);
+    COPY_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE); /* V and what is kept are there, and nobody reads this K */
+    if (key + KEYS < at->end)
+        rows_start(item, at->on_the_way, at->key_tile, at->keys, key + KEYS, KEYS, 1);
+    if (DROPS)
+        softmax_drop(item, at, key, p);
+    EACH_BY(k, KEYS, FRAGMENT_K)
+        rows_add(item, p + k / FRAGMENT_N, at->c_to_a_tiles, at->value_tile, KEYS, k, at->sum);
+    if (key + KEYS < at->end)
+        rows_arrive(item, at->on_the_way, at->key_tile, at->key_tile, KEYS, 1, 1, 0);
 }
 
-/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). Without dropout this is a
- * kernel of its own, since the registers that dropout takes would cost it a third of its groups. */
-MATRIX_KERNEL(WARPS)
-void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, __global ushort *y,
-                                    __global float *lse) {
-    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
+/* qkv [B, T, (H + 2 K) D] -> y [B, T, H, D], lse [B, H, T]. Groups: B H ceil(T / ROWS). */
+SOFTMAX_KERNEL(WARPS)
+void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, float dropout_rate,
+                                    ulong dropout_key, ulong first_row, __global ushort *y, __global float *lse) {
+    __local ushort tiles[WITH_STATIONARY(TILE_SIZE(KEYS) + ACROSS_SIZE(KEYS))] __attribute__((aligned(16)));
     OWN_DECLARE(own, 1);
     C_TO_A_DECLARE(c_to_a_tiles);
+    KEPT_DECLARE(kept, ROWS * KEPT_QUADS(KEYS));
     MATRIX_BEGIN(item, WARPS);
-    const struct place place = place_of(true, sequence, 0.0f, 0, 0);
-    forward(item, false, place, sequence, tiles[0], tiles[1], own[0], c_to_a_tiles, 0, qkv, y, lse);
-}
-
-MATRIX_KERNEL(WARPS)
-void attention_matrix_cores_forward_dropout(__global const ushort *qkv, uint sequence, float dropout_rate,
-                                            ulong dropout_key, ulong first_row, __global ushort *y,
-                                            __global float *lse) {
-    __local ushort tiles[2][KEYS * HEAD_SIZE] __attribute__((aligned(16)));
-    OWN_DECLARE(own, 1);
-    C_TO_A_DECLARE(c_to_a_tiles);
-    __local uchar kept[ROWS * KEPT_QUADS(KEYS)];
-    MATRIX_BEGIN(item, WARPS);
-    const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
-    forward(item, true, place, sequence, tiles[0], tiles[1], own[0], c_to_a_tiles, kept, qkv, y, lse);
+    struct forward at = {.place = place_of(true, sequence, dropout_rate, dropout_key, first_row)};
+    fragment_c sum[ACROSS];
+    uint4 on_the_way[ON_THE_WAY(KEYS, 1)];
+    const uint first = at.place.first, last = sequence - 1;
+    at.keys = (struct rows){qkv + at.place.head.keys, 0, QKV_ROW, 0, last};
+    at.values = (struct rows){at.keys.from + KV_ROW, 0, QKV_ROW, 0, last};
+    at.end = min(first + ROWS, sequence);
+    at.key_tile = tiles, at.value_tile = tiles + TILE_SIZE(KEYS), at.c_to_a_tiles = c_to_a_tiles, at.kept = kept;
+    at.sum = sum, at.on_the_way = on_the_way;
+    at.query = stationary_load(item, qkv + at.place.head.qkv, QKV_ROW, first, last, tiles, own[0]);
+    EACH(r, LANE_ROWS) {
+        at.highest[r] = -INFINITY;
+        at.total[r] = 0.0f;
+    }
+    FRAGMENTS_CLEAR(at.sum, ACROSS);
+    rows_start(item, at.on_the_way, at.key_tile, at.keys, 0, KEYS, 1);
+    rows_arrive(item, at.on_the_way, at.key_tile, at.key_tile, KEYS, 1, 1, 0);
+    uint key = 0;
+    for (; key + KEYS <= first; key += KEYS)
+        forward_block(item, false, key, &at);
+    for (; key < at.end; key += KEYS)
+        forward_block(item, true, key, &at);
+    softmax_finish(item, &at, sequence, lse);
+    rows_store(item, at.sum, 1.0f, first, sequence, y + at.place.head.y, Y_ROW);
 }
 
 /* ---- backward */
 
-/* The streamed rows: of K and V, or of Q and dY, in blocks, of which two are in local memory, one of them on its
- * way. */
-struct streamed {
-    __global const ushort *first, *second;
-    uint second_stride;    /* of the first: QKV_ROW */
-    __local ushort *tiles; /* [2 stages][2][BLOCK, HEAD_SIZE] */
-};
+/* The streamed rows, of K and V or of Q and dY, come in blocks. Of a block there are its rows in local memory, and
+ * transposed those of `across` matrices; the next one is on its way, to registers or to a second stage. */
+#if TRANSPOSED_LOAD
+#define STAGES             1
+#define ACROSS_FIRST       (2 * TILE_SIZE(BLOCK))
+#define STAGE_SIZE(across) (ACROSS_FIRST + (across) * ACROSS_SIZE(BLOCK))
+#else
+#define STAGES             2
+#define ACROSS_FIRST       0
+#define STAGE_SIZE(across) (2 * TILE_SIZE(BLOCK))
+#endif
+#define STREAMED_DECLARE(name, across)                                                                             \
+    __local ushort name[WITH_STATIONARY(STAGES * STAGE_SIZE(across))] __attribute__((aligned(16)))
+#define NEXT_STAGE(stage) (STAGES - 1 - (stage))
 
-#define STREAMED_SIZE (2 * 2 * BLOCK * HEAD_SIZE)
-
-INLINED __local ushort *streamed_tile(struct streamed streamed, uint stage, uint which) {
-    return streamed.tiles + (stage * 2 + which) * BLOCK * HEAD_SIZE;
-}
-
-INLINED void streamed_copy(struct streamed streamed, uint stage, uint row, uint end) {
-    tile_copy(streamed_tile(streamed, stage, 0), BLOCK, streamed.first, QKV_ROW, row, end);
-    tile_copy(streamed_tile(streamed, stage, 1), BLOCK, streamed.second, streamed.second_stride, row, end);
-    copy_commit();
-}
-
-/* lse or delta of rows, times factor, zero past the end. */
-INLINED void values_copy(__local float *to, uint rows, __global const float *from, uint first, uint end,
-                         float factor) {
-    for (uint row = get_local_id(0); row < rows; row += ITEMS)
-        to[row] = first + row < end ? factor * from[first + row] : 0.0f;
-}
-
-/* A warp's scores: FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and columns queries, else the
- * other way round. */
+/* What a warp needs to know of its scores, FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and
+ * columns queries, else the other way round. `lse` (times LOG2E) and `delta` are numbers of queries: those of the
+ * lane's rows, or in local memory those of the block's columns. */
 struct scores {
-    bool keys_down;
-    uint query, key;                  /* where the group's block begins */
-    uint column;                      /* where the scores begin, in the block */
-    __local const float *lse, *delta; /* of the queries of the block; lse times LOG2E */
-    __local const uchar *kept;        /* of the block */
+    bool keys_down, masked;
+    uint query, key; /* where the group's block begins */
+    uint column;     /* where the scores begin, in the block */
+    float row_lse[LANE_ROWS], row_delta[LANE_ROWS];
+    __local const float *lse, *delta;
+    __local const uchar *kept; /* of the block */
 };
 
 /* In place: s becomes p with dropout, d_p becomes ds. */
-INLINED void scores_backward(struct work_item item, struct scores at, struct dropout dropout, fragment_c *s,
+INLINED void scores_backward(struct work_item item, const struct scores *at, struct dropout dropout, fragment_c *s,
                              fragment_c *d_p) {
     const uint top = item.warp * FRAGMENT_M;
-    const int ahead = (int)(at.key - at.query) + (int)(at.keys_down ? top - at.column : at.column - top);
-    const bool apart = HEAD_SIZE <= 64 ? true : !at.keys_down; /* wider keys leave no register for a branch */
+    const int ahead = (int)(at->key - at->query) + (int)(at->keys_down ? top - at->column : at->column - top);
     EACH(n, STRIP / FRAGMENT_N) {
-        if (apart)
-            fragment_mask(item, at.keys_down, ahead + (at.keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);
+        if (at->masked)
+            fragment_mask(item, at->keys_down, ahead + (at->keys_down ? -1 : 1) * (int)(n * FRAGMENT_N), &s[n]);
         EACH(i, FRAGMENT_ELEMENTS) {
             const uint row = top + fragment_row(item, i),
-                       column = at.column + n * FRAGMENT_N + fragment_column(item, i);
-            const uint query = at.keys_down ? column : row, key = at.keys_down ? row : column;
-            const float power = power_of_two(SCORE_EXPONENT * s[n].v[i] - at.lse[query]);
-            const float p = !apart && at.key + key > at.query + query ? 0.0f : power;
-            const float factor =
-                dropout.rate > 0.0f ? kept_factor(at.kept, dropout, at.keys_down ? ROWS : BLOCK, at.key, query, key)
-                                    : 1.0f;
+                       column = at->column + n * FRAGMENT_N + fragment_column(item, i);
+            const float lse = at->keys_down ? at->lse[VALUE_PLACE(column)] : at->row_lse[LANE_ROW_OF(i)];
+            const float delta = at->keys_down ? at->delta[VALUE_PLACE(column)] : at->row_delta[LANE_ROW_OF(i)];
+            const float p = power_of_two(mad(SCORE_EXPONENT, s[n].v[i], -lse));
+            const float factor = DROPS ? kept_factor(at->kept, dropout, at->keys_down ? ROWS : BLOCK, at->key,
+                                                     at->keys_down ? column : row, at->keys_down ? row : column)
+                                       : 1.0f;
             s[n].v[i] = factor * p;
-            d_p[n].v[i] = p * (factor * d_p[n].v[i] - at.delta[query]);
+            d_p[n].v[i] = p * (factor * d_p[n].v[i] - delta);
         }
     }
 }
@@ -458,116 +556,206 @@ INLINED void delta_rows(__global const ushort *y, __global const ushort *d_y, ui
     }
 }
 
+/* What a group does with its queries, and what a lane has of them. */
+struct backward_queries {
+    struct place place;
+    struct rows rows; /* of K and V */
+    uint end;         /* of the keys */
+    stationary_t query, d_out;
+    __local ushort *tiles, *c_to_a_tiles;
+    __local uchar *kept; /* [STAGES][KEPT_SIZE] */
+    struct scores scores;
+    fragment_c *sum;
+    uint4 *on_the_way;
+};
+
+#define KEPT_SIZE (ROWS * KEPT_QUADS(BLOCK) + BLOCK * KEPT_QUADS(ROWS)) /* enough for either way round */
+
+/* The end of what rows_start began: the block of keys from `key` on is put to `stage`. */
+INLINED void keys_arrive(struct work_item item, const struct backward_queries *at, uint key, uint stage) {
+    __local ushort *tiles = at->tiles + stage * STAGE_SIZE(1);
+    if (STAGES == 1)
+        barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads the block before */
+    rows_arrive(item, at->on_the_way, tiles, tiles + ACROSS_FIRST, BLOCK, 2, 2, 1);
+    if (DROPS)
+        kept_fill(at->kept + stage * KEPT_SIZE, at->place.head.dropout, ROWS, at->place.first, BLOCK, key);
+}
+
+/* The block of keys from `key` on, which is in local memory, or on its way there, at `stage`. */
+INLINED void backward_queries_block(struct work_item item, bool masked, uint key, uint stage,
+                                    struct backward_queries *at) {
+    __local ushort *tiles = at->tiles + stage * STAGE_SIZE(1),
+                   *next = at->tiles + NEXT_STAGE(stage) * STAGE_SIZE(1);
+    fragment_c s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
+    COPY_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
+    if (key + BLOCK < at->end)
+        rows_start(item, at->on_the_way, next, at->rows, key + BLOCK, BLOCK, 2);
+    struct scores scores = at->scores;
+    scores.masked = masked;
+    scores.key = key;
+    scores.kept = at->kept + stage * KEPT_SIZE;
+    for (scores.column = 0; scores.column < BLOCK; scores.column += STRIP) {
+        rows_multiply(item, &at->query, tiles, BLOCK, scores.column, STRIP, s);
+        rows_multiply(item, &at->d_out, tiles + TILE_SIZE(BLOCK), BLOCK, scores.column, STRIP, d_p);
+        scores_backward(item, &scores, at->place.head.dropout, s, d_p);
+        EACH_BY(k, STRIP, FRAGMENT_K)
+            rows_add(item, d_p + k / FRAGMENT_N, at->c_to_a_tiles, tiles + ACROSS_FIRST, BLOCK, scores.column + k,
+                     at->sum);
+    }
+    if (key + BLOCK < at->end)
+        keys_arrive(item, at, key + BLOCK, NEXT_STAGE(stage));
+}
+
 /* dq into d_qkv [B, T, (H + 2 K) D], and delta [B, H, T] for attention_matrix_cores_backward_keys. Groups as
  * forward. */
-MATRIX_KERNEL(WARPS)
+SOFTMAX_KERNEL(WARPS)
 void attention_matrix_cores_backward_queries(__global const ushort *qkv, __global const ushort *y,
                                              __global const ushort *d_y, __global const float *lse_all,
                                              uint sequence, float dropout_rate, ulong dropout_key, ulong first_row,
                                              __global ushort *d_qkv, __global float *delta_all) {
-    __local ushort tiles[STREAMED_SIZE] __attribute__((aligned(16)));
+    STREAMED_DECLARE(tiles, 1);
     OWN_DECLARE(own, 2);
     C_TO_A_DECLARE(c_to_a_tiles);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
-    __local uchar kept[2][ROWS * KEPT_QUADS(BLOCK)];
+    KEPT_DECLARE(kept, STAGES * KEPT_SIZE);
     MATRIX_BEGIN(item, WARPS);
-    const struct place place = place_of(true, sequence, dropout_rate, dropout_key, first_row);
-    __global const ushort *keys = qkv + place.head.keys;
-    const struct streamed streamed = {keys, keys + KV_ROW, QKV_ROW, tiles};
-    const uint first = place.first, end = min(first + ROWS, sequence); /* of the keys */
-    const stationary_t query = stationary_load(item, qkv + place.head.qkv, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t d_out = stationary_load(item, d_y + place.head.y, Y_ROW, first, sequence, tiles, own[1]);
-    streamed_copy(streamed, 0, 0, sequence);
-    if (dropout_rate > 0.0f)
-        kept_fill(kept[0], place.head.dropout, ROWS, first, BLOCK, 0);
-    values_copy(lse, ROWS, lse_all + place.head.rows, first, sequence, LOG2E);
-    delta_rows(y + place.head.y, d_y + place.head.y, first, sequence, parts, delta, delta_all + place.head.rows);
-    fragment_c sum[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
-    FRAGMENTS_CLEAR(sum, ACROSS);
-    for (uint start = 0, stage = 0; start < end; start += BLOCK, stage ^= 1) {
-        COPY_WAIT(0);
-        barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
-        if (start + BLOCK < end) {
-            streamed_copy(streamed, stage ^ 1, start + BLOCK, sequence);
-            if (dropout_rate > 0.0f)
-                kept_fill(kept[stage ^ 1], place.head.dropout, ROWS, first, BLOCK, start + BLOCK);
-        }
-        for (uint strip = 0; strip < BLOCK; strip += STRIP) {
-            const struct scores at = {false, first, start, strip, lse, delta, kept[stage]};
-            rows_multiply(item, &query, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
-            rows_multiply(item, &d_out, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
-            scores_backward(item, at, place.head.dropout, s, d_p);
-            EACH_BY(k, STRIP, FRAGMENT_K)
-                rows_add(item, d_p + k / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
-                         strip + k, sum);
-        }
+    struct backward_queries at = {.place = place_of(true, sequence, dropout_rate, dropout_key, first_row)};
+    fragment_c sum[ACROSS];
+    uint4 on_the_way[ON_THE_WAY(BLOCK, 2)];
+    const uint first = at.place.first, last = sequence - 1;
+    __global const ushort *keys = qkv + at.place.head.keys;
+    at.rows = (struct rows){keys, keys + KV_ROW, QKV_ROW, QKV_ROW, last};
+    at.end = min(first + ROWS, sequence);
+    at.tiles = tiles, at.c_to_a_tiles = c_to_a_tiles, at.kept = kept, at.sum = sum, at.on_the_way = on_the_way;
+    at.query = stationary_load(item, qkv + at.place.head.qkv, QKV_ROW, first, last, tiles, own[0]);
+    at.d_out = stationary_load(item, d_y + at.place.head.y, Y_ROW, first, last, tiles, own[1]);
+    rows_start(item, at.on_the_way, tiles, at.rows, 0, BLOCK, 2);
+    for (uint row = get_local_id(0); row < ROWS; row += ITEMS)
+        lse[row] = LOG2E * lse_all[at.place.head.rows + min(first + row, last)];
+    delta_rows(y + at.place.head.y, d_y + at.place.head.y, first, sequence, parts, delta,
+               delta_all + at.place.head.rows);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    at.scores.keys_down = false;
+    at.scores.query = first;
+    EACH(r, LANE_ROWS) {
+        const uint row = item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
+        at.scores.row_lse[r] = lse[row];
+        at.scores.row_delta[r] = delta[row];
     }
-    rows_store(item, sum, SCORE_SCALE, first, sequence, d_qkv + place.head.qkv, QKV_ROW);
+    FRAGMENTS_CLEAR(at.sum, ACROSS);
+    keys_arrive(item, &at, 0, 0);
+    uint key = 0, stage = 0;
+    for (; key + BLOCK <= first; key += BLOCK, stage = NEXT_STAGE(stage))
+        backward_queries_block(item, false, key, stage, &at);
+    for (; key < at.end; key += BLOCK, stage = NEXT_STAGE(stage))
+        backward_queries_block(item, true, key, stage, &at);
+    rows_store(item, at.sum, SCALE, first, sequence, d_qkv + at.place.head.qkv, QKV_ROW);
 }
 
-/* What goes with a streamed block of queries. */
-struct streamed_values {
-    __global const float *lse_from, *delta_from;
-    __local float *lse, *delta; /* [2 stages][BLOCK] */
-    __local uchar *kept;        /* [2 stages][BLOCK, KEPT_QUADS(ROWS)] */
+/* What a group does with its keys, and what a lane has of them. */
+struct backward_keys {
+    struct place place;
+    struct rows rows; /* of Q and dY */
+    uint sequence;
+    stationary_t key, value;
+    __local ushort *tiles, *c_to_a_tiles;
+    __local float *values;            /* [STAGES][2][BLOCK] lse times LOG2E, delta */
+    __local uchar *kept;              /* [STAGES][KEPT_SIZE] */
+    __global const float *value_from; /* lse or delta, of which a work-item copies a number */
+    float value_on_the_way;
+    fragment_c *d_key, *d_value;
+    uint4 *on_the_way;
 };
 
-INLINED void queries_copy(struct streamed streamed, struct streamed_values values, struct dropout dropout,
-                          uint stage, uint query, uint key, uint sequence) {
-    streamed_copy(streamed, stage, query, sequence);
-    values_copy(values.lse + stage * BLOCK, BLOCK, values.lse_from, query, sequence, LOG2E);
-    values_copy(values.delta + stage * BLOCK, BLOCK, values.delta_from, query, sequence, 1.0f);
-    if (dropout.rate > 0.0f)
-        kept_fill(values.kept + stage * BLOCK * KEPT_QUADS(ROWS), dropout, BLOCK, query, ROWS, key);
+/* Starts to copy the block of queries from `query` on to `stage`. A work-item has one number at most; lse of
+ * queries past the end is infinite. */
+INLINED void queries_start(struct work_item item, struct backward_keys *at, uint query, uint stage) {
+    const uint place = get_local_id(0), row = query + place % BLOCK;
+    rows_start(item, at->on_the_way, at->tiles + stage * STAGE_SIZE(2), at->rows, query, BLOCK, 2);
+    if (place < 2 * BLOCK) {
+        const float value = at->value_from[min(row, at->sequence - 1)];
+        at->value_on_the_way = place >= BLOCK ? value : row < at->sequence ? LOG2E * value : INFINITY;
+    }
+}
+
+INLINED void queries_arrive(struct work_item item, const struct backward_keys *at, uint query, uint stage) {
+    const uint place = get_local_id(0);
+    __local ushort *tiles = at->tiles + stage * STAGE_SIZE(2);
+    if (STAGES == 1)
+        barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads the block before */
+    rows_arrive(item, at->on_the_way, tiles, tiles + ACROSS_FIRST, BLOCK, 2, 2, 2);
+    if (place < 2 * BLOCK)
+        at->values[stage * 2 * BLOCK + place / BLOCK * BLOCK + VALUE_PLACE(place % BLOCK)] = at->value_on_the_way;
+    if (DROPS)
+        kept_fill(at->kept + stage * KEPT_SIZE, at->place.head.dropout, BLOCK, query, ROWS, at->place.first);
+}
+
+/* The block of queries from `query` on, which is in local memory, or on its way there, at `stage`. */
+INLINED void backward_keys_block(struct work_item item, bool masked, uint query, uint stage,
+                                 struct backward_keys *at) {
+    __local const ushort *tiles = at->tiles + stage * STAGE_SIZE(2), *across = tiles + ACROSS_FIRST;
+    fragment_c s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
+    COPY_WAIT(0);
+    barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
+    if (query + BLOCK < at->sequence)
+        queries_start(item, at, query + BLOCK, NEXT_STAGE(stage));
+    struct scores scores = {.keys_down = true, .masked = masked, .query = query, .key = at->place.first};
+    scores.lse = at->values + stage * 2 * BLOCK;
+    scores.delta = scores.lse + BLOCK;
+    scores.kept = at->kept + stage * KEPT_SIZE;
+    for (scores.column = 0; scores.column < BLOCK; scores.column += STRIP) {
+        rows_multiply(item, &at->key, tiles, BLOCK, scores.column, STRIP, s);
+        rows_multiply(item, &at->value, tiles + TILE_SIZE(BLOCK), BLOCK, scores.column, STRIP, d_p);
+        scores_backward(item, &scores, at->place.head.dropout, s, d_p);
+        EACH_BY(q, STRIP, FRAGMENT_K) {
+            rows_add(item, s + q / FRAGMENT_N, at->c_to_a_tiles, across + ACROSS_SIZE(BLOCK), BLOCK,
+                     scores.column + q, at->d_value);
+            rows_add(item, d_p + q / FRAGMENT_N, at->c_to_a_tiles, across, BLOCK, scores.column + q, at->d_key);
+        }
+    }
+    if (query + BLOCK < at->sequence)
+        queries_arrive(item, at, query + BLOCK, NEXT_STAGE(stage));
 }
 
 /* dk and dv into d_qkv [B, T, (H + 2 K) D]. Groups: B K ceil(T / ROWS). */
-MATRIX_KERNEL(WARPS)
+SOFTMAX_KERNEL(WARPS)
 void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global const ushort *d_y,
                                           __global const float *lse_all, __global const float *delta_all,
                                           uint sequence, float dropout_rate, ulong dropout_key, ulong first_row,
                                           __global ushort *d_qkv) {
-    __local ushort tiles[STREAMED_SIZE] __attribute__((aligned(16)));
+    STREAMED_DECLARE(tiles, 2);
     OWN_DECLARE(own, 2);
     C_TO_A_DECLARE(c_to_a_tiles);
-    __local float lse[2][BLOCK], delta[2][BLOCK];
-    __local uchar kept[2][BLOCK * KEPT_QUADS(ROWS)];
+    __local float values[STAGES][2 * BLOCK];
+    KEPT_DECLARE(kept, STAGES * KEPT_SIZE);
     MATRIX_BEGIN(item, WARPS);
-    struct place place = place_of(false, sequence, dropout_rate, dropout_key, first_row);
-    __global const ushort *keys = qkv + place.head.keys;
-    const uint first = place.first;
-    const stationary_t key = stationary_load(item, keys, QKV_ROW, first, sequence, tiles, own[0]);
-    const stationary_t value = stationary_load(item, keys + KV_ROW, QKV_ROW, first, sequence, tiles, own[1]);
-    fragment_c d_key[ACROSS], d_value[ACROSS], s[STRIP / FRAGMENT_N], d_p[STRIP / FRAGMENT_N];
-    FRAGMENTS_CLEAR(d_key, ACROSS);
-    FRAGMENTS_CLEAR(d_value, ACROSS);
-    for (uint member = 0; member < KV_GROUP; member++, head_next(sequence, &place.head)) {
-        const struct streamed streamed = {qkv + place.head.qkv, d_y + place.head.y, Y_ROW, tiles};
-        const struct streamed_values values = {lse_all + place.head.rows, delta_all + place.head.rows, lse[0],
-                                               delta[0], kept[0]};
-        if (member > 0)
+    struct backward_keys at = {.place = place_of(false, sequence, dropout_rate, dropout_key, first_row)};
+    fragment_c d_key[ACROSS], d_value[ACROSS];
+    uint4 on_the_way[ON_THE_WAY(BLOCK, 2)];
+    const uint first = at.place.first, last = sequence - 1;
+    __global const ushort *keys = qkv + at.place.head.keys;
+    at.sequence = sequence;
+    at.tiles = tiles, at.c_to_a_tiles = c_to_a_tiles, at.values = values[0], at.kept = kept;
+    at.d_key = d_key, at.d_value = d_value, at.on_the_way = on_the_way;
+    at.key = stationary_load(item, keys, QKV_ROW, first, last, tiles, own[0]);
+    at.value = stationary_load(item, keys + KV_ROW, QKV_ROW, first, last, tiles, own[1]);
+    FRAGMENTS_CLEAR(at.d_key, ACROSS);
+    FRAGMENTS_CLEAR(at.d_value, ACROSS);
+    for (uint member = 0; member < KV_GROUP; member++, head_next(sequence, &at.place.head)) {
+        at.rows = (struct rows){qkv + at.place.head.qkv, d_y + at.place.head.y, QKV_ROW, Y_ROW, last};
+        at.value_from = (get_local_id(0) < BLOCK ? lse_all : delta_all) + at.place.head.rows;
+        if (STAGES > 1 && member > 0)
             barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads blocks of the query head before */
-        queries_copy(streamed, values, place.head.dropout, 0, first, first, sequence);
-        for (uint start = first, stage = 0; start < sequence; start += BLOCK, stage ^= 1) {
-            COPY_WAIT(0);
-            barrier(CLK_LOCAL_MEM_FENCE); /* this block is there, and nobody reads the one before */
-            if (start + BLOCK < sequence)
-                queries_copy(streamed, values, place.head.dropout, stage ^ 1, start + BLOCK, first, sequence);
-            for (uint strip = 0; strip < BLOCK; strip += STRIP) {
-                const struct scores at = {true, start, first, strip, lse[stage], delta[stage], kept[stage]};
-                rows_multiply(item, &key, streamed_tile(streamed, stage, 0), BLOCK, strip, STRIP, s);
-                rows_multiply(item, &value, streamed_tile(streamed, stage, 1), BLOCK, strip, STRIP, d_p);
-                scores_backward(item, at, place.head.dropout, s, d_p);
-                EACH_BY(q, STRIP, FRAGMENT_K) {
-                    rows_add(item, s + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 1), BLOCK,
-                             strip + q, d_value);
-                    rows_add(item, d_p + q / FRAGMENT_N, c_to_a_tiles, streamed_tile(streamed, stage, 0), BLOCK,
-                             strip + q, d_key);
-                }
-            }
-        }
+        queries_start(item, &at, first, 0);
+        queries_arrive(item, &at, first, 0);
+        uint query = first, stage = 0;
+        for (; query < min(first + ROWS, sequence); query += BLOCK, stage = NEXT_STAGE(stage))
+            backward_keys_block(item, true, query, stage, &at);
+        for (; query < sequence; query += BLOCK, stage = NEXT_STAGE(stage))
+            backward_keys_block(item, false, query, stage, &at);
     }
-    __global ushort *d_keys = d_qkv + place.head.keys;
-    rows_store(item, d_key, SCORE_SCALE, first, sequence, d_keys, QKV_ROW);
-    rows_store(item, d_value, 1.0f, first, sequence, d_keys + KV_ROW, QKV_ROW);
+    __global ushort *d_keys = d_qkv + at.place.head.keys;
+    rows_store(item, at.d_key, SCALE, first, sequence, d_keys, QKV_ROW);
+    rows_store(item, at.d_value, 1.0f, first, sequence, d_keys + KV_ROW, QKV_ROW);
 }

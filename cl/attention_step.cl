@@ -48,7 +48,7 @@ static inline float step_scores(__global const act_t *query, __global const act_
             UNROLL(HEAD_SIZE / VEC) for (int d = 0; d < HEAD_SIZE; d += VEC) {
                 sum += ACT_LOAD(query + d) * ACT_LOAD(row + d);
             }
-            block[i] = start + i <= position ? SCORE_SCALE * VEC_SUM(sum) : -INFINITY;
+            block[i] = start + i <= position ? SCALE * VEC_SUM(sum) : -INFINITY;
         }
         const keys_t s = KEYS_LOAD(block);
         highest = fmax(highest, s);

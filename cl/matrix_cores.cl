@@ -31,17 +31,19 @@
  * and for attention:
  *   LANE_ROWS                    rows of C that a lane has elements of; element i lies in number LANE_ROW_OF(i) of
  *                                them, and LANE_IN_ROW(r) is an element of number r
- *   ROW_LANES                    neighbouring lanes that hold a row of C
+ *   ROW_LANES                    bits in which the numbers of the lanes that hold a row of C differ
  *   EXCHANGE(item, x, bit)         x of the lane whose number differs in this bit
- *   IN_ORDER, FORGET, COPY_UNROLL   see matrix_cores_amd.cl, and tile_copy of attention_matrix_cores.cl
+ *   c_to_a_direct                C [FRAGMENT_M, FRAGMENT_K] rounded to an A, where that takes no local memory
+ *   IN_ORDER, SOFTMAX_KERNEL, VALUE_PLACE, COPY_UNROLL   see matrix_cores_amd.cl, _amd_mfma_16.cl, _amd_wmma.cl,
+ *                                and matrix_copy of attention_matrix_cores.cl
  *
  * All lanes of a warp must come to the functions together; under the emulation all work-items of the group, since
  * it exchanges through barriers.
  *
- * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, a power of two from 16 up.
- * Its chunks of 8 elements (16 bytes) are permuted within each row, so that 8 lanes that read one chunk each from 8
- * rows below each other hit all banks; tile_at says where an element is, and a chunk stays whole. Tiles are aligned
- * to 16 bytes.
+ * A tile is a matrix of 16-bit elements in local memory with rows of `width` elements, aligned to 16 bytes. 8 lanes
+ * that read a chunk of 8 elements (16 bytes) each from 8 rows below each other hit all banks: if PADDED_TILES is
+ * defined, because a chunk of nothing follows each row, else because the chunks of a row are permuted. That needs
+ * no memory, but more addresses, and `width` has to be a power of two from 16 up. tile_at says where an element is.
  */
 #include "element.cl"
 
@@ -56,9 +58,13 @@
         EACH(i, FRAGMENT_ELEMENTS)
 
 INLINED uint tile_at(uint width, uint row, uint column) {
+#ifdef PADDED_TILES
+    return row * (width + CHUNK) + column;
+#else
     const uint chunks = width / CHUNK, together = chunks < 8 ? 8 / chunks : 1;
     const uint turn = row / together & (min(chunks, 8u) - 1);
     return row * width + ((column / CHUNK ^ turn) * CHUNK | column % CHUNK);
+#endif
 }
 
 struct work_item {
@@ -79,10 +85,30 @@ INLINED float half_value(ushort bits, int type) {
     return type == TYPE_FP16 ? vload_half(0, (const half *)&bits) : as_float((uint)bits << 16);
 }
 
+/* The lower halves of two words, and their higher halves, as one. */
+INLINED uint pair_of_lows(uint a, uint b) {
+    return b << 16 | (a & 0xffff);
+}
+
+INLINED uint pair_of_highs(uint a, uint b) {
+    return (b & 0xffff0000) | a >> 16;
+}
+
 #define OPERAND                       (FP16 ? TYPE_FP16 : TYPE_BF16)
 #define operand_value(bits)           half_value(bits, OPERAND)
 #define pair_round(low, high, type)   (type == TYPE_FP16 ? pair_round_fp16(low, high) : pair_round_bf16(low, high))
 #define operand_round_pair(low, high) pair_round(low, high, OPERAND)
+
+/* An element of global memory at a distance in bytes of 32 bits from an address that all work-items have, so that a
+ * load can take the two apart. AMD's compiler does that only if it sees the distance computed next to the load: it
+ * must not move out of a loop. */
+INLINED __global const ushort *element_at(__global const ushort *from, uint index) {
+    uint bytes = index * (uint)sizeof(ushort);
+#if defined(__AMDGCN__) && WARP_SIZE == 32
+    __asm__ volatile("" : "+v"(bytes));
+#endif
+    return (__global const ushort *)((__global const char *)from + bytes);
+}
 
 #define MATRIX_KERNEL(warps) __kernel __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
 #define MATRIX_BEGIN(item, warps)                                                                                  \

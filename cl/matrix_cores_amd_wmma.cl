@@ -1,10 +1,13 @@
 /* AMD RDNA 3 (gfx11), whose two halves of a wave hold the same elements of A and B: RDNA 3 ISA, "WMMA". */
 #include "matrix_cores.cl"
 
-#define FRAGMENT_ELEMENTS     8
-#define OPERAND_SHARE         16
-#define fragment_row(item, i) ((i) * 2 + (item).lane / 16)
-#define LANE_FIRST(lane)      0
+#define FRAGMENT_ELEMENTS        8
+#define OPERAND_SHARE            16
+#define FRAGMENT_PAIRS           0
+#define fragment_column(item, i) ((i) * 2 + (item).lane / 16)
+#define LANE_FIRST(lane)         0
+/* Where numbers of columns lie in local memory: those of a lane side by side. */
+#define VALUE_PLACE(column) ((column) / 16 * 16 + (column) % 2 * 8 + (column) % 16 / 2)
 typedef ushort16 operand_bits_t;
 typedef float8 floats_t;
 

@@ -1,10 +1,11 @@
 /* AMD RDNA 4 (gfx12): RDNA 4 ISA, "WMMA". */
 #include "matrix_cores.cl"
 
-#define FRAGMENT_ELEMENTS     8
-#define OPERAND_SHARE         8
-#define fragment_row(item, i) ((item).lane / 16 * 8 + (i))
-#define LANE_FIRST(lane)      ((lane) / 16 * 8)
+#define FRAGMENT_ELEMENTS        8
+#define OPERAND_SHARE            8
+#define FRAGMENT_PAIRS           1
+#define fragment_column(item, i) ((item).lane / 16 * 8 + (i))
+#define LANE_FIRST(lane)         ((lane) / 16 * 8)
 typedef ushort8 operand_bits_t;
 typedef float8 floats_t;
 

@@ -10,6 +10,7 @@
 #define FRAGMENT_K        16
 #define FRAGMENT_ELEMENTS 8
 #define FRAGMENT_PAIRS    0
+#define C_TO_A_LOCAL
 
 typedef int8 fragment_b;
 typedef struct {
@@ -87,5 +88,5 @@ INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a 
 #define LANE_ROWS              FRAGMENT_ELEMENTS
 #define LANE_ROW_OF(i)         (i)
 #define LANE_IN_ROW(r)         (r)
-#define ROW_LANES              FRAGMENT_N
+#define ROW_LANES              (FRAGMENT_N - 1)
 #define EXCHANGE(item, x, bit) intel_sub_group_shuffle_xor(x, bit)

@@ -21,7 +21,7 @@ typedef struct {
 #define LANE_ROWS      2
 #define LANE_ROW_OF(i) ((i) >> 1 & 1)
 #define LANE_IN_ROW(r) ((r) * 2)
-#define ROW_LANES      4
+#define ROW_LANES      3
 
 /* Where the row is whose address this lane gives, in a fragment at (row, column) of the tile: the second of its
  * four 8 x 8 matrices lies below the first one, or across, beside it. */
@@ -64,7 +64,7 @@ INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a 
 
 /* C [FRAGMENT_M, FRAGMENT_K] rounded to an A: a lane's share of A is where its share of C is (PTX ISA, the two
  * figures of fragments). */
-INLINED fragment_a c_to_a_direct(const fragment_c *c) {
+INLINED fragment_a c_to_a_direct(struct work_item item, const fragment_c *c) {
     return (fragment_a)(operand_round_pair(c->v[0], c->v[1]), operand_round_pair(c->v[2], c->v[3]),
                         operand_round_pair(c->v[4], c->v[5]), operand_round_pair(c->v[6], c->v[7]));
 }

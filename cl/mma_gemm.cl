@@ -32,17 +32,18 @@
 #define TRANSPOSE_TILE_B (TRANSPOSED_LOAD && !TRANSPOSE_B)
 
 /* Tiles lie as the operands in memory, unless they are transposed as they are loaded. */
-#define A_ALONG  (!TRANSPOSE_A || TRANSPOSED_LOAD) /* rows of tiles run along k */
-#define B_ALONG  (TRANSPOSE_B || TRANSPOSED_LOAD)
-#define A_WIDTH  (A_ALONG ? BLOCK_K : BLOCK_M)
-#define B_WIDTH  (B_ALONG ? BLOCK_K : BLOCK_N)
-#define A_SIZE   (BLOCK_M * BLOCK_K)
-#define B_SIZE   (BLOCK_N * BLOCK_K)
-#define A_CHUNKS (A_SIZE / CHUNK / ITEMS) /* of a work-item */
-#define B_CHUNKS (B_SIZE / CHUNK / ITEMS)
+#define A_ALONG    (!TRANSPOSE_A || TRANSPOSED_LOAD) /* rows of tiles run along k */
+#define B_ALONG    (TRANSPOSE_B || TRANSPOSED_LOAD)
+#define A_WIDTH    (A_ALONG ? BLOCK_K : BLOCK_M)
+#define B_WIDTH    (B_ALONG ? BLOCK_K : BLOCK_N)
+#define A_SIZE     (BLOCK_M * BLOCK_K)
+#define B_SIZE     (BLOCK_N * BLOCK_K)
+#define STAGE_SIZE (A_SIZE + B_SIZE)        /* the tiles of a step: A's, and behind it B's */
+#define A_CHUNKS   (A_SIZE / CHUNK / ITEMS) /* of a work-item */
+#define B_CHUNKS   (B_SIZE / CHUNK / ITEMS)
 
 /* What there is of an operand from the corner of the next tile on: rows x columns. Inside of a tile 32 bits count
- * elements. */
+ * bytes. */
 struct source {
     __global const ushort *elements;
     uint stride;
@@ -59,7 +60,7 @@ INLINED uint chunk_extent(struct source source, uint row, uint column) {
 /* 8 elements of a row, zeros beyond the edge. */
 INLINED uint4 chunk_fetch(struct source source, uint row, uint column) {
     const uint extent = chunk_extent(source, row, column);
-    __global const ushort *from = source.elements + (row * source.stride + column);
+    __global const ushort *from = element_at(source.elements, row * source.stride + column);
     if (LOAD > 0 && extent == CHUNK)
         return *(__global const uint4 *)from;
     uint words[CHUNK / 2];
@@ -87,15 +88,19 @@ INLINED uint2 chunk_place(uint i, uint width, uint chunks, bool transpose) {
 /* Starts the copy of a work-item's chunks of a tile. */
 INLINED void tile_stream(__local ushort *tile, struct source source, uint width, uint chunks) {
     EACH(i, chunks) {
-        const uint2 place = chunk_place(i, width, chunks, false);
-        __local ushort *to = tile + tile_at(width, place.x, place.y);
+        const uint2 place = chunk_place(i, width, chunks, false), first = chunk_place(0, width, chunks, false);
+        /* rows that are 8 apart are permuted alike */
+        const bool alike = ITEMS * CHUNK / width % 8 == 0;
+        __local ushort *to = tile + (alike ? tile_at(width, first.x, first.y) + i * ITEMS * CHUNK
+                                           : tile_at(width, place.x, place.y));
         if (LOAD == 0) {
             *(__local uint4 *)to = chunk_fetch(source, place.x, place.y);
         } else {
             const uint extent = chunk_extent(source, place.x, place.y);
             /* nothing is read where there is nothing, but the address has to be one */
-            const uint at = extent ? place.x * source.stride + place.y : 0;
-            copy_chunk(to, source.elements + at, extent * sizeof(ushort));
+            copy_chunk(to,
+                       extent ? element_at(source.elements, place.x * source.stride + place.y) : source.elements,
+                       extent * sizeof(ushort));
         }
     }
 }
@@ -108,9 +113,9 @@ INLINED void tile_fetch(uint4 *registers, struct source source, uint width, uint
     }
 }
 
-INLINED ushort chunk_element(uint4 chunk, uint i) {
+INLINED uint chunk_word(uint4 chunk, uint i) {
     const uint words[CHUNK / 2] = {chunk.x, chunk.y, chunk.z, chunk.w};
-    return (ushort)(words[i / 2] >> i % 2 * 16);
+    return words[i];
 }
 
 INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, uint chunks, bool transpose) {
@@ -122,11 +127,12 @@ INLINED void tile_put(__local ushort *tile, const uint4 *registers, uint width, 
         }
         EACH(e, CHUNK) {
             __local ushort *to = tile + tile_at(width, place.y + e, place.x);
-            const ushort first = chunk_element(registers[i], e);
+            const uint upper = chunk_word(registers[i], e / 2),
+                       lower = chunk_word(registers[i + TOGETHER(chunks) - 1], e / 2);
             if (TOGETHER(chunks) == 2)
-                *(__local uint *)to = (uint)chunk_element(registers[i + TOGETHER(chunks) - 1], e) << 16 | first;
+                *(__local uint *)to = e % 2 ? pair_of_highs(upper, lower) : pair_of_lows(upper, lower);
             else
-                *to = first;
+                *to = (ushort)(e % 2 ? upper >> 16 : upper);
         }
     }
 }
@@ -142,27 +148,29 @@ INLINED void source_advance(struct source *source, bool below) {
     }
 }
 
-INLINED fragment_a tile_fragment_a(struct work_item item, __local const ushort *tile, uint row, uint k) {
-    return A_ALONG ? fragment_load_a(item, tile, A_WIDTH, row, k)
-                   : fragment_load_a_transposed(item, tile, A_WIDTH, k, row);
+/* Fragment number i of a warp's rows, which begin at `row` in the tile, or number j of its columns. Rows of a tile
+ * that are 8 apart are permuted alike, so fragments below each other lie at constant distances. */
+INLINED fragment_a tile_fragment_a(struct work_item item, __local const ushort *tile, uint row, uint i, uint k) {
+    return A_ALONG ? fragment_load_a(item, tile + i * FRAGMENT_M * A_WIDTH, A_WIDTH, row, k)
+                   : fragment_load_a_transposed(item, tile + k * A_WIDTH, A_WIDTH, 0, row + i * FRAGMENT_M);
 }
 
-INLINED fragment_b tile_fragment_b(struct work_item item, __local const ushort *tile, uint k, uint column) {
-    return B_ALONG ? fragment_load_b_transposed(item, tile, B_WIDTH, column, k)
-                   : fragment_load_b(item, tile, B_WIDTH, k, column);
+INLINED fragment_b tile_fragment_b(struct work_item item, __local const ushort *tile, uint k, uint column, uint j) {
+    return B_ALONG ? fragment_load_b_transposed(item, tile + j * FRAGMENT_N * B_WIDTH, B_WIDTH, column, k)
+                   : fragment_load_b(item, tile + k * B_WIDTH, B_WIDTH, 0, column + j * FRAGMENT_N);
 }
 
 /* sum += the warp's share of the matrix product of two tiles */
-INLINED void tiles_multiply(struct work_item item, __local const ushort *tile_a, __local const ushort *tile_b,
-                            fragment_c sum[DOWN][ACROSS]) {
+INLINED void tiles_multiply(struct work_item item, __local const ushort *stage, fragment_c sum[DOWN][ACROSS]) {
+    __local const ushort *tile_a = stage, *tile_b = stage + A_SIZE;
     const uint row = item.warp / WARPS_ACROSS * WARP_M, column = item.warp % WARPS_ACROSS * WARP_N;
     EACH_BY(k, BLOCK_K, FRAGMENT_K) {
         fragment_a a[DOWN];
         fragment_b b[ACROSS];
         EACH(i, DOWN)
-            a[i] = tile_fragment_a(item, tile_a, row + i * FRAGMENT_M, k);
+            a[i] = tile_fragment_a(item, tile_a, row, i, k);
         EACH(j, ACROSS)
-            b[j] = tile_fragment_b(item, tile_b, k, column + j * FRAGMENT_N);
+            b[j] = tile_fragment_b(item, tile_b, k, column, j);
         EACH(i, DOWN) {
             EACH(j, ACROSS)
                 fragment_multiply(item, &sum[i][j], a[i], b[j]);
@@ -181,59 +189,76 @@ INLINED void sources_advance(struct sources *sources) {
 }
 
 #if STAGES > 2
-INLINED void stage_stream(__local ushort (*tiles_a)[A_SIZE], __local ushort (*tiles_b)[B_SIZE], uint stage,
-                          struct sources *sources) {
-    tile_stream(tiles_a[stage], sources->a, A_WIDTH, A_CHUNKS);
-    tile_stream(tiles_b[stage], sources->b, B_WIDTH, B_CHUNKS);
+INLINED void stage_stream(__local ushort *stage, struct sources *sources) {
+    tile_stream(stage, sources->a, A_WIDTH, A_CHUNKS);
+    tile_stream(stage + A_SIZE, sources->b, B_WIDTH, B_CHUNKS);
     sources_advance(sources);
 }
 
 /* sum += the warp's part of the group's block */
-INLINED void block_multiply(struct work_item item, __local ushort (*tiles_a)[A_SIZE],
-                            __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
-                            fragment_c sum[DOWN][ACROSS]) {
+INLINED void block_multiply(struct work_item item, __local ushort (*stages)[STAGE_SIZE], struct sources sources,
+                            uint steps, fragment_c sum[DOWN][ACROSS]) {
     for (uint stage = 0; stage < STAGES - 1; stage++) {
         if (stage < steps)
-            stage_stream(tiles_a, tiles_b, stage, &sources);
+            stage_stream(stages[stage], &sources);
         copy_commit(); /* an empty group, too: they are counted */
     }
-    uint present = 0, next = STAGES - 1;
-    for (uint step = 0; step < steps; step++) {
-        COPY_WAIT(BEHIND);            /* BEHIND is STAGES - 2 */
+    __local ushort *present = stages[0], *next = stages[STAGES - 1];
+    for (uint ahead = STAGES - 1; ahead < steps + STAGES - 1; ahead++) { /* the step to copy */
+        COPY_WAIT(BEHIND);                                               /* BEHIND is STAGES - 2 */
         barrier(CLK_LOCAL_MEM_FENCE); /* all of the present tile is there, and nobody reads the one before */
-        if (step + STAGES - 1 < steps)
-            stage_stream(tiles_a, tiles_b, next, &sources);
+        if (ahead < steps)
+            stage_stream(next, &sources);
         copy_commit();
-        tiles_multiply(item, tiles_a[present], tiles_b[present], sum);
-        present = present + 1 < STAGES ? present + 1 : 0;
-        next = next + 1 < STAGES ? next + 1 : 0;
+        tiles_multiply(item, present, sum);
+        next = present;
+        present = present == stages[STAGES - 1] ? stages[0] : present + STAGE_SIZE;
     }
 }
 
 #else
 
-INLINED void block_multiply(struct work_item item, __local ushort (*tiles_a)[A_SIZE],
-                            __local ushort (*tiles_b)[B_SIZE], struct sources sources, uint steps,
-                            fragment_c sum[DOWN][ACROSS]) {
-    uint4 chunks_a[A_CHUNKS], chunks_b[B_CHUNKS];
-    tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
-    tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
-    tile_put(tiles_a[0], chunks_a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
-    tile_put(tiles_b[0], chunks_b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
-    for (uint step = 0; step < steps; step++) {
-        const uint present = step & 1, next = present ^ 1;
-        barrier(CLK_LOCAL_MEM_FENCE); /* the present tile is there, and nobody reads the one before */
-        sources_advance(&sources);
-        if (step + 1 < steps) {
-            tile_fetch(chunks_a, sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
-            tile_fetch(chunks_b, sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
-        }
-        tiles_multiply(item, tiles_a[present], tiles_b[present], sum);
-        if (step + 1 < steps) {
-            tile_put(tiles_a[next], chunks_a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
-            tile_put(tiles_b[next], chunks_b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
-        }
+/* What is on its way, in registers. */
+struct on_the_way {
+    struct sources sources;
+    uint4 a[A_CHUNKS], b[B_CHUNKS];
+};
+
+INLINED void step_fetch(struct on_the_way *next) {
+    tile_fetch(next->a, next->sources.a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+    tile_fetch(next->b, next->sources.b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
+    sources_advance(&next->sources);
+}
+
+INLINED void step_put(const struct on_the_way *next, __local ushort *stage) {
+    tile_put(stage, next->a, A_WIDTH, A_CHUNKS, TRANSPOSE_TILE_A);
+    tile_put(stage + A_SIZE, next->b, B_WIDTH, B_CHUNKS, TRANSPOSE_TILE_B);
+}
+
+/* Multiplies the tiles of stage `present`, and fills the other stage if there is a next step. */
+INLINED void step_multiply(struct work_item item, __local ushort (*stages)[STAGE_SIZE], uint present, bool has_next,
+                           struct on_the_way *next, fragment_c sum[DOWN][ACROSS]) {
+    barrier(CLK_LOCAL_MEM_FENCE); /* the present tile is there, and nobody reads the one before */
+    if (has_next)
+        step_fetch(next);
+    tiles_multiply(item, stages[present], sum);
+    if (has_next)
+        step_put(next, stages[1 - present]);
+}
+
+INLINED void block_multiply(struct work_item item, __local ushort (*stages)[STAGE_SIZE], struct sources sources,
+                            uint steps, fragment_c sum[DOWN][ACROSS]) {
+    struct on_the_way next = {.sources = sources};
+    uint step = 0;
+    step_fetch(&next);
+    step_put(&next, stages[0]);
+    for (; step + 2 < steps; step += 2) {
+        step_multiply(item, stages, 0, true, &next, sum);
+        step_multiply(item, stages, 1, true, &next, sum);
     }
+    step_multiply(item, stages, 0, step + 1 < steps, &next, sum);
+    if (step + 1 < steps)
+        step_multiply(item, stages, 1, false, &next, sum);
 }
 
 #endif
@@ -336,9 +361,7 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
               __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at,
               uint b_stride, TARGET_PARAMETERS) {
     __local uint4 memory[(MEMORY_BYTES) / 16];
-    __local ushort *tiles = (__local ushort *)memory;
-    __local ushort(*tiles_a)[A_SIZE] = (__local ushort(*)[A_SIZE])tiles;
-    __local ushort(*tiles_b)[B_SIZE] = (__local ushort(*)[B_SIZE])(tiles + STAGES * A_SIZE);
+    __local ushort(*stages)[STAGE_SIZE] = (__local ushort(*)[STAGE_SIZE])memory;
     MATRIX_BEGIN(item, WARPS);
     const struct target target = TARGET(m, n);
     const struct task task = task_of(m, n, k, whole, parts, depth, partial);
@@ -347,6 +370,6 @@ void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __glob
     fragment_c sum[DOWN][ACROSS];
     EACH(i, DOWN)
         FRAGMENTS_CLEAR(sum[i], ACROSS);
-    block_multiply(item, tiles_a, tiles_b, sources, (task.terms - 1) / BLOCK_K + 1, sum);
+    block_multiply(item, stages, sources, (task.terms - 1) / BLOCK_K + 1, sum);
     block_finish(item, memory, sum, target, task);
 }

@@ -384,6 +384,7 @@ static struct operation_shape operation_shape(const struct gpt *gpt) {
         .value_embeds = config->value_embeds,
         .head_bias = config->head_bias,
         .adapters = config->lora.rank > 0,
+        .drops = config->dropout != 0.0 && is_training(gpt),
         .frozen_weights = gpt->options.optimizer.frozen_weights,
         .norm_sum = config->stream_reduce == STREAM_REDUCE_NORM_SUM,
         .scaled = config->stream_expand == STREAM_EXPAND_SCALED,

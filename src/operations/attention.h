@@ -27,7 +27,7 @@ struct launch attention_launch(const struct kernel *kernel, const struct attenti
 /* ---- on the matrix cores of a GPU, for activations in 16 bits (cl/attention_matrix_cores.cl): a row of the table
  * in attention.c. It has the same dropout and, up to rounding, the same results as the other rows. */
 
-enum { FORWARD, FORWARD_DROPOUT, BACKWARD_QUERIES, BACKWARD_KEYS, ATTENTION_KERNELS };
+enum { FORWARD, BACKWARD_QUERIES, BACKWARD_KEYS, ATTENTION_KERNELS };
 
 struct attention_matrix_cores {
     struct matrix_cores unit;
@@ -35,7 +35,7 @@ struct attention_matrix_cores {
         unsigned keys, block; /* rows that pass at a time, forward and backward */
         bool keep;            /* rows that stay are in registers */
     } tiles;
-    struct kernel kernels[ATTENTION_KERNELS];
+    struct kernel kernels[2][ATTENTION_KERNELS]; /* without dropout, and with it where shape.drops */
 };
 
 /* Builds the kernels for these matrix cores (NULL: the device's own) as operations->attention_matrix_cores. -1 with

@@ -257,7 +257,9 @@ int attention_check(struct operations *operations) {
     const double excess = 0.5 * log2(usual / attention_scale(&operations->shape));
     const float spread = (float)exp2(fmax(-4.0, fmin(4.0, round(excess))));
     int status = attention_check_case(operations, tokens, (struct dropout){0}, spread);
-    for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0 && !operations->shape.forward_only; i++) {
+    for (size_t i = 0; i <= (chosen ? 1 : 0) && status == 0 && !operations->shape.forward_only &&
+                       (operations->shape.drops || !operations->attention_matrix_cores);
+         i++) {
         *cores = i;
         status = attention_check_case(operations, tokens, dropout, spread);
     }

@@ -18,7 +18,7 @@
  * of 8 a work-item has twice the sums of one in sub-groups of 16. */
 static struct attention_tiles choose_tiles(const struct matrix_cores *unit, bool wide, size_t local_bytes) {
     static const struct attention_tiles usual[] = {{64, 32, true}, {32, 32, true}},
-                                        rdna3[] = {{32, 16, true}, {32, 16, false}},
+                                        rdna3[] = {{64, 16, true}, {32, 16, false}},
                                         rdna4_and_intel[] = {{64, 32, true}, {32, 16, false}},
                                         sub_groups_of_8[] = {{16, 16, false}, {16, 16, false}};
     const struct attention_tiles *tiles =
@@ -33,21 +33,32 @@ static struct attention_tiles choose_tiles(const struct matrix_cores *unit, bool
     return chosen;
 }
 
-/* Bytes of local memory of the kernel that needs most: the rows that pass, two blocks of them backward; those that
- * stay unless they are kept in registers; bits of dropout; numbers of rows, and parts of their sums. */
+/* Whether rows that are read across are transposed on their way into local memory: where matrix cores read
+ * fragments fast along k only, but for Intel's, whose compiler leaves the rows on their way in memory. */
+static bool transposes(const struct matrix_cores *unit) {
+    return unit->transposed_load && unit->kind != MATRIX_CORES_INTEL;
+}
+
+/* Bytes of local memory of the kernel that needs most: rows that pass, as they lie and perhaps across; those that
+ * stay unless they are kept in registers; C on its way to A; bits of dropout; numbers of rows, and parts of their
+ * sums. */
 static size_t local_needed(const struct matrix_cores *unit, struct attention_tiles tiles, int64_t head_size) {
-    const size_t rows = WARPS * unit->m, row = (size_t)head_size * 2;
-    const size_t forward = 2 * tiles.keys * row + rows * (tiles.keys / 4 + 1) + (tiles.keep ? 0 : rows * row);
-    const size_t kept = size_larger(rows * (tiles.block / 4 + 1), tiles.block * (rows / 4 + 1));
-    const size_t backward = 4 * tiles.block * row + 2 * kept + (tiles.keep ? 0 : 2 * rows * row);
-    const size_t turned = WARPS * unit->m * unit->k * 2;
-    return size_larger(forward, backward) + turned + WARPS * unit->scratch_bytes +
-           size_larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
+    const size_t size = (size_t)head_size, pad = 8, rows = WARPS * unit->m, row = size + pad;
+    const bool turns = transposes(unit);
+    const size_t keys_across = turns ? size * (tiles.keys + pad) : tiles.keys * row;
+    const size_t both = tiles.keys * row + keys_across;
+    const size_t forward = (tiles.keep ? size_larger(both, rows * row) : both + rows * row) * 2;
+    const size_t block = 2 * tiles.block * row + (turns ? 2 * size * (tiles.block + pad) : 2 * tiles.block * row);
+    const size_t backward = (tiles.keep ? size_larger(block, rows * row) : block + 2 * rows * row) * 2;
+    const size_t kept = rows * (tiles.block / 4 + 1) + tiles.block * (rows / 4 + 1);
+    const size_t turned = WARPS * unit->m * (unit->k + pad) * 2;
+    return size_larger(forward + rows * (tiles.keys / 4 + 1), backward + (turns ? 1 : 2) * kept) + turned +
+           WARPS * unit->scratch_bytes + size_larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
 }
 
 /* ---- opening */
 
-static int build(struct operations *operations) {
+static int build(struct operations *operations, bool drops) {
     struct compute *compute = operations->compute;
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct head_shape heads = head_shape(&operations->shape);
@@ -55,24 +66,22 @@ static int build(struct operations *operations) {
     char text[512];
     cl_program program = NULL;
     snprintf(text, sizeof(text),
-             "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DC_TO_A_LOCAL=%d -DHEADS=%" PRId64
+             "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DTRANSPOSED_LOAD=%d -DDROPS=%d -DHEADS=%" PRId64
              " -DKV_HEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64
-             " -DATTN_SCALE=%.9ef -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
+             " -DSCALE=%.9ef -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
-             cores->unit.warp, operations->shape.type == ELEMENT_FP16,
-             cores->unit.wide_fragments || cores->unit.transposed_load, heads.heads, heads.kv_heads, heads.size,
-             operations->shape.attn_scale, WARPS, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
+             cores->unit.warp, operations->shape.type == ELEMENT_FP16, transposes(&cores->unit), drops, heads.heads,
+             heads.kv_heads, heads.size, attention_scale(&operations->shape), WARPS, cores->tiles.keys,
+             cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
-    static const char *const names[ATTENTION_KERNELS] = {[FORWARD] = "forward",
-                                                         [FORWARD_DROPOUT] = "forward_dropout",
-                                                         [BACKWARD_QUERIES] = "backward_queries",
-                                                         [BACKWARD_KEYS] = "backward_keys"};
+    static const char *const names[ATTENTION_KERNELS] = {
+        [FORWARD] = "forward", [BACKWARD_QUERIES] = "backward_queries", [BACKWARD_KEYS] = "backward_keys"};
     int status = program_build(compute, files, text, &program);
     for (size_t i = 0; i < ATTENTION_KERNELS && status == 0; i++) {
         char name[64];
         snprintf(name, sizeof name, "attention_matrix_cores_%s", names[i]);
-        status = kernel_create(compute, program, name, &cores->kernels[i]);
+        status = kernel_create(compute, program, name, &cores->kernels[drops][i]);
     }
     if (program) {
         clReleaseProgram(program);
@@ -111,7 +120,7 @@ int attention_matrix_cores_open(struct operations *operations, const struct matr
             "%zu",
             items, needed, device->name, device->max_work_group, device->local_bytes);
     }
-    if (!fits || build(operations)) {
+    if (!fits || build(operations, false) || (operations->shape.drops && build(operations, true))) {
         error_prefix("%s", cores->unit.name);
         attention_matrix_cores_close(operations);
         return -1;
@@ -122,8 +131,8 @@ int attention_matrix_cores_open(struct operations *operations, const struct matr
 void attention_matrix_cores_close(struct operations *operations) {
     struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     if (cores) {
-        for (size_t i = 0; i < ATTENTION_KERNELS; i++) {
-            kernel_release(&cores->kernels[i]);
+        for (size_t i = 0; i < 2 * ATTENTION_KERNELS; i++) {
+            kernel_release(&cores->kernels[i / ATTENTION_KERNELS][i % ATTENTION_KERNELS]);
         }
         free(cores);
         operations->attention_matrix_cores = NULL;
@@ -140,7 +149,8 @@ static uint64_t groups_of(const struct operations *operations, struct token_shap
 
 bool attention_matrix_cores_take(const struct operations *operations, struct token_shape tokens) {
     const struct head_shape heads = head_shape(&operations->shape);
-    return operations->attention_matrix_cores && (uint64_t)tokens.sequence < UINT32_MAX / (uint64_t)heads.qkv_row &&
+    return operations->attention_matrix_cores &&
+           (uint64_t)tokens.sequence < UINT32_MAX / 2 / (uint64_t)heads.qkv_row &&
            groups_of(operations, tokens, heads.heads) < UINT32_MAX;
 }
 
@@ -161,26 +171,20 @@ static struct launch launch_of(const struct operations *operations, const struct
 void attention_matrix_cores_forward(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct attention_values *values = pass->values;
-    const bool drops = pass->dropout.rate > 0.0f;
-    const struct launch launch =
-        launch_of(operations, &cores->kernels[drops ? FORWARD_DROPOUT : FORWARD], pass, false, 2);
-    if (drops) {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
-                      ARG_U32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout),
-                      ARG_OUT(values->y, pass->y_elements), ARG_OUT(values->lse, pass->score_rows));
-    } else {
-        KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
-                      ARG_U32(pass->tokens.sequence), ARG_OUT(values->y, pass->y_elements),
-                      ARG_OUT(values->lse, pass->score_rows));
-    }
+    const struct kernel *kernel = &cores->kernels[pass->dropout.rate > 0.0f][FORWARD];
+    const struct launch launch = launch_of(operations, kernel, pass, false, 2);
+    KERNEL_LAUNCH(operations->compute, &launch, ARG_IN(values->qkv, pass->qkv_elements),
+                  ARG_U32(pass->tokens.sequence), ARG_DROPOUT(pass->dropout), ARG_OUT(values->y, pass->y_elements),
+                  ARG_OUT(values->lse, pass->score_rows));
 }
 
 void attention_matrix_cores_backward(struct operations *operations, const struct attention_pass *pass) {
     const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
     const struct attention_values *values = pass->values;
     const size_t width = pass->y_elements, rows = pass->score_rows;
-    const struct launch queries = launch_of(operations, &cores->kernels[BACKWARD_QUERIES], pass, false, 3);
-    const struct launch keys = launch_of(operations, &cores->kernels[BACKWARD_KEYS], pass, true, 4);
+    const struct kernel *kernels = cores->kernels[pass->dropout.rate > 0.0f];
+    const struct launch queries = launch_of(operations, &kernels[BACKWARD_QUERIES], pass, false, 3);
+    const struct launch keys = launch_of(operations, &kernels[BACKWARD_KEYS], pass, true, 4);
     KERNEL_LAUNCH(operations->compute, &queries, ARG_IN(values->qkv, pass->qkv_elements), ARG_IN(values->y, width),
                   ARG_IN(pass->d_y, width), ARG_IN(values->lse, rows), ARG_U32(pass->tokens.sequence),
                   ARG_DROPOUT(pass->dropout), ARG_OUT(pass->d_qkv, width), ARG_OUT(pass->scratch->delta, rows));

@@ -206,7 +206,7 @@ enum constant {
     WEIGHTS,
     WIDE,
     Y_ROW,
-    /* floats from here on, as print_constants relies on */ ATTN_SCALE,
+    /* floats from here on, as print_constants relies on */
     EMBED_EPSILON,
     HC_EPS,
     NORM_EPSILON,
@@ -215,7 +215,7 @@ enum constant {
     /* what the file of the residual variant reads */ VARIANT
 };
 #define MIX_CONSTANTS  VEC, STREAMS, CHANNELS, FRACTIONS, PLAIN, RMS_GROUPS, BIAS, NORM_EPSILON, ACT
-#define HEAD_CONSTANTS VEC_HEAD, KEY_VEC, HEADS, KV_HEADS, HEAD_SIZE, ATTN_SCALE, ACT
+#define HEAD_CONSTANTS VEC_HEAD, KEY_VEC, HEADS, KV_HEADS, HEAD_SIZE, SCALE, ACT
 
 #define KERNEL(kernel) {#kernel, offsetof(struct operation_kernels, kernel)}
 static const struct program {
@@ -369,12 +369,12 @@ static const struct program {
      .kernels = {KERNEL(attention_transpose), KERNEL(attention_forward), KERNEL(attention_backward_queries),
                  KERNEL(attention_backward_keys)}},
     {.file = "attention_gpu.cl",
-     .constants = {HEAD_CONSTANTS, ACROSS_QUERY, DOWN_QUERY, SCALE},
+     .constants = {HEAD_CONSTANTS, ACROSS_QUERY, DOWN_QUERY},
      .options = " -DKEYS_STAY=0",
      .attention = "gpu",
      .kernels = {KERNEL(attention_forward), KERNEL(attention_backward_queries)}},
     {.file = "attention_gpu.cl",
-     .constants = {HEAD_CONSTANTS, ACROSS_KEY, DOWN_KEY, SCALE},
+     .constants = {HEAD_CONSTANTS, ACROSS_KEY, DOWN_KEY},
      .options = " -DKEYS_STAY=1",
      .attention = "gpu",
      .kernels = {KERNEL(attention_backward_keys)}},
@@ -504,7 +504,6 @@ static char *print_constants(const struct operations *operations, const struct p
         [WEIGHTS] = {"WEIGHTS", laurel_has_weights(shape)},
         [WIDE] = {"WIDE", (int64_t)policy->projection_vectors},
         [Y_ROW] = {"Y_ROW", (int64_t)gate_rows(shape).y},
-        [ATTN_SCALE] = {"ATTN_SCALE", .real = shape->attn_scale},
         [EMBED_EPSILON] = {"EMBED_EPSILON", .real = shape->embed_norm ? shape->norm_eps : 1.0},
         [HC_EPS] = {"HC_EPS", .real = shape->hc_eps},
         [NORM_EPSILON] = {"NORM_EPSILON", .real = shape->norm_eps},
@@ -517,7 +516,7 @@ static char *print_constants(const struct operations *operations, const struct p
     for (const enum constant *constant = program->constants; *constant != END; constant++) {
         if (*constant == VARIANT) {
             print_variant(file, operations);
-        } else if (*constant >= ATTN_SCALE) {
+        } else if (*constant >= EMBED_EPSILON) {
             fprintf(file, " -D%s=%.9ef", all[*constant].name, all[*constant].real);
         } else {
             fprintf(file, " -D%s=%" PRId64, all[*constant].name, all[*constant].number);

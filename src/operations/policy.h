@@ -53,6 +53,7 @@ struct operation_shape {
     bool head_bias;                      /* logits have a bias */
     int frozen_weights;                  /* enum frozen_weights */
     bool adapters;                       /* layers of branches have adapters */
+    bool drops;                          /* attention may get dropout: kernels with it are built, too */
     int qk_norm;                         /* enum qk_norm: an RMSNorm over each head of q and k */
     bool collapsed;                      /* the streams are summed at the top with weights of their own */
     bool fixed_top;                      /* these do not depend on the streams */

@@ -103,7 +103,11 @@ def faults():
         Fault(PLACES, "WMMA: wrong row of C", "matrix_cores_amd_wmma.cl", "(i) * 2 + (item).lane / 16", "(i) + (item).lane / 16 * 8", "gfx1100", ("quick_gemm",), daily=True),
         Fault(PLACES, "WMMA of gfx12: wrong place along k", "matrix_cores_amd_wmma_gfx12.cl", "(lane) / 16 * 8)", "(lane) / 16 * 0)", "gfx1201", ("quick_gemm",), daily=True),
         Fault(INSTRUCTIONS, "gfx12 takes gfx11's instruction", "matrix_cores_amd_wmma_gfx12.cl", "_bf16_w32_gfx12", "_bf16_w32", "gfx1201", ("quick_gemm",)),
-        Fault(INSTRUCTIONS, "swizzle flips the wrong lanes", "matrix_cores_amd.cl", "(bit) << 10", "(bit) << 11", "gfx1100", ("quick_attention",)),
+        Fault(INSTRUCTIONS, "an exchange with the wrong lane", "matrix_cores_amd.cl", ".lane ^ (bit))", ".lane ^ (bit) / 2)", "gfx90a", ("quick_attention",)),
+        Fault(SWAPS, "WMMA: halves of a row of A change places", "matrix_cores_amd.cl", "0x05040100 : 0x01000504", "0x01000504 : 0x05040100", "gfx1100",
+              ("quick_attention",), daily=True),
+        Fault(PLACES, "WMMA: numbers of columns in their order", "matrix_cores_amd_wmma.cl", "(column) / 16 * 16 + (column) % 2 * 8 + (column) % 16 / 2",
+              "(column)", "gfx1100", ("quick_attention",)),
         Fault(PLACES, "XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
         Fault(SWAPS, "XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
         Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(item, i)    (i)", "fragment_row(item, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
@@ -117,6 +121,9 @@ def faults():
         Fault(FLAGS, "barriers for local memory order global memory", "group.cl", BARRIER, "barrier(CLK_GLOBAL_MEM_FENCE);", "sm_80",
               ("--tiny", "--filter", "final_norm"), program="test_operations"),
         Fault(STRIDES, "dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
+        Fault(SWAPS, "transposed rows change places in pairs", ATTENTION, "e % 2 ?", "e % 2 == 0 ?", "gfx90a", ("quick_attention",), daily=True),
+        Fault(SUMS, "queries past the end count", ATTENTION, "LOG2E * value : INFINITY", "LOG2E * value : 0.0f", "gfx1100", ("quick_attention",)),
+        Fault(SUMS, "a block that the diagonal crosses is not masked", ATTENTION, "key + KEYS <= first", "key <= first", "sm_80", ("quick_attention",)),
     ]
     momentum, schulz = ("--tiny", "--filter", "muon (tiny 5"), ("--tiny", "--filter", "newton_schulz (tiny")
     muon = [

@@ -271,13 +271,12 @@ static void exchange(struct warp *warp, const struct instruction *x,
     }
 }
 
-/* RDNA 3 ISA, DS_SWIZZLE_B32, bit mask mode, among 32 lanes: and, or, xor masks of 5 bits each. */
-static unsigned swizzle_from(unsigned lane, uint32_t mode) {
-    const unsigned within = ((lane & mode & 31) | (mode >> 5 & 31)) ^ (mode >> 10 & 31);
-    return (lane & ~31U) | within;
+/* RDNA 3 ISA, DS_BPERMUTE_B32 and V_PERMLANEX16_B32: the lane of this number. */
+static unsigned take_from(unsigned lane, uint32_t other) {
+    return other;
 }
-static void swizzle(struct warp *warp, const struct instruction *x, uint64_t lanes) {
-    exchange(warp, x, swizzle_from);
+static void take(struct warp *warp, const struct instruction *x, uint64_t lanes) {
+    exchange(warp, x, take_from);
 }
 
 /* cl_intel_subgroups: the lane whose number differs in these bits. */
@@ -300,7 +299,7 @@ execute_function *function_find(const char *name) {
         {"emulated_mfma_bf16", mfma_bf16},
         {"emulated_mfma_fp16", mfma_fp16},
         {"emulated_mfma8_bf16", mfma8_bf16},
-        {"emulated_swizzle", swizzle},
+        {"emulated_take", take},
         {"intel_sub_group_bf16_bf16_matrix_mad_k16", xmx_bf16},
         {"intel_sub_group_f16_f16_matrix_mad_k16", xmx_fp16},
         {"intel_sub_group_shuffle_xor", shuffle_xor},

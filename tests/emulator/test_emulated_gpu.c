@@ -96,6 +96,7 @@ static void check_attention(int64_t heads, int64_t kv_heads, int64_t head_size, 
                                           .kv_heads = kv_heads,
                                           .vocabulary = 8,
                                           .type = type,
+                                          .drops = true,
                                           .residual = residual_find("rc")};
     operations_describe(compute, &shape, &operations);
     require(operations_build(&operations, "attention"));

@@ -95,6 +95,7 @@ struct operation_shape case_operation_shape(const struct case_shape *shape) {
         .softcap = shape->softcap,
         .softcap_kind = shape->softcap_kind,
         .attn_scale = shape->attn_scale,
+        .drops = shape->dropout > 0.0f,
         .hc_eps = shape->hc_eps,
         .hc_norm_eps = shape->normalized ? 0.0 : 1e-6,
         .h_res_transposed = shape->transposed,

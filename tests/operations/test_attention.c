@@ -66,6 +66,7 @@ static struct operations describe_operations(const struct heads *heads) {
         .kv_heads = (int64_t)(heads->count / (heads->group ? heads->group : 1)),
         .head_size = (int64_t)heads->size,
         .attn_scale = heads->scale,
+        .drops = true,
         .vocabulary = 8,
         .type = heads->type,
         .residual = residual_find("rc"),
@@ -83,9 +84,9 @@ static struct operations make_operations(const struct heads *heads) {
     return operations;
 }
 
-static void open_emulation(struct operations *operations, bool wide_fragments) {
+static void open_emulation(struct operations *operations, bool as_amd) {
     struct matrix_cores unit = matrix_cores_emulated();
-    unit.wide_fragments = wide_fragments;
+    unit.wide_fragments = unit.transposed_load = as_amd;
     require(attention_matrix_cores_open(operations, &unit));
 }
 
@@ -120,10 +121,10 @@ static void check_all(struct operations *operations, enum tokens tokens) {
 
 /* ---- on the portable kernels, and on those for matrix cores */
 
-static void check_cases(struct heads heads, bool wide_fragments) {
+static void check_cases(struct heads heads, bool as_amd) {
     struct operations operations = make_operations(&heads);
     check_all(&operations, heads.tokens);
-    open_emulation(&operations, wide_fragments);
+    open_emulation(&operations, as_amd);
     check_all(&operations, heads.tokens);
     require(attention_check(&operations));
     operations_release(&operations);
@@ -137,8 +138,7 @@ LONG_TEST(test_head_64_fp16) {
     check_cases((struct heads){.count = 2, .size = 64, .type = ELEMENT_FP16, .tokens = FEW}, false);
 }
 
-/* As for AMD's WMMA. Tiles of panels, 16 columns wide; all that is otherwise kept or turned in registers goes
- * through local memory. */
+/* As for AMD's WMMA: rows that stay are in local memory, and those that are read across pass through registers. */
 UNIT_TEST(test_head_80_wide_fragments) {
     check_cases((struct heads){.count = 1, .size = 80, .type = ELEMENT_BF16, .tokens = FEW}, true);
 }
@@ -287,7 +287,7 @@ static void check_planted(struct operations *operations, const char *right, cons
     planted_fault_set(right, wrong);
     programs_release(operations->compute);
     open_emulation(operations, false);
-    assert_int_equal(planted_fault_programs(), 1);
+    assert_int_equal(planted_fault_programs(), 2); /* without dropout and with it */
     planted_fault_set(NULL, NULL);
     programs_release(operations->compute);
     assert_int_equal(attention_check(operations), 1);
@@ -301,8 +301,8 @@ UNIT_TEST(test_planted_faults) {
     struct operations operations = make_operations(&(struct heads){.count = 3, .size = 16, .type = ELEMENT_BF16});
     check_planted(&operations, "(dropout.element + key) % 4", "(dropout.element + key + 1) % 4", " of y is ");
     if (test_is_whole()) {
-        check_planted(&operations, "- at.delta[query])", "- 0.0f)", " of d_qkv is ");
-        check_planted(&operations, "(int)(at.key - at.query)", "1 + (int)(at.key - at.query)", " of d_qkv is ");
+        check_planted(&operations, "d_p[n].v[i] - delta)", "d_p[n].v[i])", " of d_qkv is ");
+        check_planted(&operations, "(int)(at->key - at->query)", "1 + (int)(at->key - at->query)", " of d_qkv is ");
     }
     operations_release(&operations);
 }

@@ -350,7 +350,10 @@ static int list_matrix_attention(struct compute *compute, const struct matrix_co
     for (size_t i = 0; i < COUNT(heads); i++) {
         struct operations operations = {
             .compute = compute,
-            .shape = {.heads = 1, .channels = heads[i].head_size, .type = heads[i].type},
+            .shape = {.heads = 1,
+                      .channels = heads[i].head_size,
+                      .type = heads[i].type,
+                      .drops = heads[i].head_size % 64 == 0 && heads[i].type == ELEMENT_BF16},
         };
         if (attention_matrix_cores_open(&operations, unit)) {
             return -1;
