@@ -46,7 +46,7 @@ INCLUDED = ("types.cl", "group.cl", "random.cl", "workarounds.cl", "gemm_c.cl", 
 CLC = ("/usr/lib/clc", "/usr/share/clc")
 NEWEST_CLANG = 40
 CLSPV_SECONDS = 120 # it takes less than one, or does not come to an end
-SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED|CAPPED|GAINED|POSITIONS|EMBED_NORM)=\d| (?:HC_EPS|NORM_EPSILON|SOFTCAP|ATTN_SCALE|EMBED_EPSILON)=\S+"  # in a program's label
+SWITCHES = r" (?:BIAS|NORM_SUM|FREEZE_GAMMA|SCALED|CAPPED|GAINED|POSITIONS|EMBED_NORM)=\d| (?:HC_EPS|NORM_EPSILON|SOFTCAP|SCALE|EMBED_EPSILON)=\S+"  # in a program's label
 
 # A target; `clang` is the oldest that knows it, None where the compiler is another. `addresses`: clspv's kernels get buffers so. `matrix`:
 # whose programs for matrix cores it gets, None: those that are for a target of its own name.
@@ -289,10 +289,14 @@ def with_library(tools, target):
     return ["-S", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", tools.libraries[target.vendor]]
 
 
-def compile_amd(tools, target, program):
+def amd_assembly(tools, target, program):
     command = clang_command(tools, target, "-target", TRIPLES["AMD"], f"-mcpu={target.name}", "-nogpulib",
                             *([*NOT_IN_ROCM, f"-U__{target.name}__"] if program.target else []), *with_library(tools, target), *program.options)
-    assembly = run(command, program.text.encode())[0].decode()
+    return run(command, program.text.encode())[0].decode()
+
+
+def compile_amd(tools, target, program):
+    assembly = amd_assembly(tools, target, program)
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))
     require_defined(called - defined)
@@ -319,23 +323,32 @@ def ptx_loads(assembly):
     return counts
 
 
-def compile_nvidia(tools, target, program):
+def nvidia_assembly(tools, target, program):
     options = [option for option in program.options if not option.startswith("-cl-nv-")]
-    bounds = ["--maxrregcount=" + option.split("=")[1] for option in program.options if option.startswith("-cl-nv-maxrregcount")]
     features = ["-Xclang", "-target-feature", "-Xclang", "+ptx75"] if program.target else []
     command = clang_command(tools, target, "-target", TRIPLES["NVIDIA"], "-Xclang", "-target-cpu", "-Xclang", "sm_86", *features,
                             *with_library(tools, target), *options)
-    assembly = run(command, program.text.encode())[0]
+    return run(command, program.text.encode())[0]
+
+
+def assemble(tools, target, program, assembly, output):
+    """ptxas's report on the kernels of PTX, which it assembles to a file."""
+    bounds = ["--maxrregcount=" + option.split("=")[1] for option in program.options if option.startswith("-cl-nv-maxrregcount")]
+    with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
+        file.write(assembly)
+        file.flush()
+        report = run([tools.ptxas, "-v", *bounds, f"-arch={target.name}", file.name, "-o", output])[1]
+    return report.split("Compiling entry function")[1:]
+
+
+def compile_nvidia(tools, target, program):
+    assembly = nvidia_assembly(tools, target, program)
     require_defined(set(re.findall(r"^\.extern \.func.*?(\w+)$", assembly.decode(), re.M)))
     loads = ptx_loads(assembly.decode())
     if not tools.ptxas:
         return {name: Usage(None, 0, 0, halves=halves, scalars=scalars) for name, (halves, scalars) in loads.items()}
-    with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
-        file.write(assembly)
-        file.flush()
-        report = run([tools.ptxas, "-v", *bounds, f"-arch={target.name}", file.name, "-o", "/dev/null"])[1]
     usage = {}
-    for part in report.split("Compiling entry function")[1:]:
+    for part in assemble(tools, target, program, assembly, os.devnull):
         name = re.search(r"'(\w+)'", part)[1]
         registers, stack, spills = (int(re.search(pattern, part)[1])
                                     for pattern in (r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores"))

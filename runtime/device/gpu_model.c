@@ -17,6 +17,27 @@
 /* Work-items of all groups that run on a core at a time, with 128 registers each, as GEMM kernels take. */
 #define ITEMS_AT_A_TIME 512.0
 
+/* All these GPUs read or write 128 bytes of local memory a cycle and core: NVIDIA, "CUDA C++ Best Practices Guide",
+ * shared memory (32 banks of 4 bytes); AMD, "CDNA 3 Instruction Set Architecture" and "RDNA 3 ...", LDS. */
+#define LOCAL_BYTES 128.0
+
+/* ci/assembly.py holds these to what it counts. */
+static const struct matrix_loop sm_86[] = {{"mma_gemm", 2.81, 268},
+                                           {"attention_matrix_cores_forward", 5.39, 284},
+                                           {"attention_matrix_cores_backward_queries", 3.71, 256},
+                                           {"attention_matrix_cores_backward_keys", 4.09, 288},
+                                           {NULL, 0, 0}};
+static const struct matrix_loop gfx942[] = {{"mma_gemm", 3.14, 384},
+                                            {"attention_matrix_cores_forward", 8.97, 640},
+                                            {"attention_matrix_cores_backward_queries", 7.29, 683},
+                                            {"attention_matrix_cores_backward_keys", 8.25, 776},
+                                            {NULL, 0, 0}};
+static const struct matrix_loop gfx1100[] = {{"mma_gemm", 6.28, 896},
+                                             {"attention_matrix_cores_forward", 17.84, 1152},
+                                             {"attention_matrix_cores_backward_queries", 14.58, 1195},
+                                             {"attention_matrix_cores_backward_keys", 18.12, 1288},
+                                             {NULL, 0, 0}};
+
 /* What OpenCL reports of a GPU: compute units, work-items of a group, local memory, memory, and the largest
  * buffer's share of it. */
 #define GPU(units, group, local, gibibytes, share)                                                                 \
@@ -30,40 +51,47 @@
      .is_gpu = true,                                                                                               \
      .gpus = 1}
 
+/* The clock of the data sheet's rate. A multiprocessor has four schedulers, which begin an instruction each in a
+ * cycle (NVIDIA, "Ampere GA102 GPU Architecture", "H100 Tensor Core GPU Architecture"); mma.m16n8k16 is of 4096
+ * FLOPs. Hopper's loops are taken to be Ampere's. */
+#define AMPERE(gigahertz) (gigahertz) * 1e9, 4, 4096, sm_86
+
 /* Bandwidth and rates are from the makers' data sheets, at boost clocks and dense: NVIDIA prints the rate of matrix
  * cores with sparsity, which is twice as much. The last column is what the makers' own OpenCL drivers report:
  * NVIDIA's 48 KiB of local memory whatever the chip has, 1024 work-items and a quarter of the memory for a buffer;
  * AMD's 64 KiB, 256 and 85 %; Intel's 1024, and on Arc A 64 KiB and half of the memory (128 KiB and all of it on
  * later chips). Mesa's rusticl differs: on the RX 7900 XTX it has 96 compute units, groups of 1024 and buffers of
- * less than 2 GiB. */
+ * less than 2 GiB. In a cycle a compute unit of CDNA 3 begins one vector instruction, for one of its four SIMDs in
+ * turn, and one of RDNA 3 two, one for each SIMD (the two ISAs). Scalar instructions and waits that could be begun
+ * beside these are counted as if they could not. */
 static const struct gpu_model models[] = {
     /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
-    {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA,
+    {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA, AMPERE(1.80),
      GPU(84, 1024, 48 * KIB, 48, 0.25)},
     /* NVIDIA H100 data sheet, SXM: as the H200 below but for its memory, 3.35 TB/s. */
     {"h100", "NVIDIA H100", "H100 80GB HBM3", "mma.sync", 132, 3350 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
-     GPU(132, 1024, 48 * KIB, 79, 0.25)},
+     AMPERE(1.98), GPU(132, 1024, 48 * KIB, 79, 0.25)},
     /* NVIDIA H200 data sheet, SXM: 132 multiprocessors, 4.8 TB/s, 67 TFLOP/s, 1979 with sparsity. mma.sync, which
      * OpenCL has, is taken to reach 0.6 of what Hopper's own instructions do. */
-    {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA,
+    {"h200", "NVIDIA H200", "H200", "mma.sync", 132, 4800 * GB, 66.9 * TERA, 0.6 * 989.4 * TERA, AMPERE(1.98),
      GPU(132, 1024, 48 * KIB, 140, 0.25)},
     /* AMD Instinct MI300X data sheet: 304 compute units, 5.3 TB/s, 163.4 TFLOP/s of vectors, 1307.4 of matrices.
      * ROCm's OpenCL calls the device by its architecture, as it does the next one. */
-    {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA,
-     GPU(304, 256, 64 * KIB, 192, 0.85)},
+    {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA, 2.1e9, 1, 8192,
+     gfx942, GPU(304, 256, 64 * KIB, 192, 0.85)},
     /* AMD Radeon RX 7900 XTX, product page: 96 compute units, 960 GB/s, 61.4 TFLOP/s with two operations issued at
      * once, 122.8 of matrices. OpenCL counts pairs of compute units. */
-    {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA,
-     GPU(48, 256, 64 * KIB, 24, 0.85)},
+    {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA, 2.5e9, 2,
+     8192, gfx1100, GPU(48, 256, 64 * KIB, 24, 0.85)},
     /* Intel Arc A770 16GB, product page: 32 Xe cores, 560 GB/s, 2.1 GHz. A core has 16 vector engines, each with 8
      * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. The driver counts vector
      * engines, of which device_list makes cores. */
-    {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA,
+    {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA, 2.1e9, 16, 2048, NULL,
      GPU(32, 1024, 64 * KIB, 16, 0.5)},
     /* For tests: PoCL can run with its shape, so that the launch log of a dry step can be compared with that of a
      * step that ran. */
     {"emulation", "a GPU of tests, its matrix cores emulated", NULL, "an emulation for tests", 4, 100 * GB,
-     1 * TERA, 4 * TERA, GPU(4, 256, 64 * KIB, 8, 0.25)},
+     1 * TERA, 4 * TERA, 1e9, 4, 4096, NULL, GPU(4, 256, 64 * KIB, 8, 0.25)},
     /* Two cores with AVX2, 32 FLOPs a cycle, at 3 GHz. */
     {"pocl",
      "two CPU cores with PoCL",
@@ -73,6 +101,10 @@ static const struct gpu_model models[] = {
      20 * GB,
      0.19 * TERA,
      0.0,
+     3e9,
+     1,
+     0,
+     NULL,
      {.platform_name = "data sheet",
       .compute_units = 2,
       .vector_width = 8,
@@ -121,6 +153,17 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
     device->max_buffer_bytes = real.max_buffer_bytes;
 }
 
+/* What the instructions of the kernel's loop, or what they move through local memory, take on a full device. */
+static double loop_seconds(const struct gpu_model *model, const struct gpu_work *work) {
+    for (const struct matrix_loop *loop = model->loops; loop && loop->kernel; loop++) {
+        if (strcmp(loop->kernel, work->kernel) == 0) {
+            const double cycles = fmax(loop->instructions / model->issued, loop->local_bytes / LOCAL_BYTES);
+            return work->padded_flops / model->matrix_flops * cycles / (model->clock * model->cores);
+        }
+    }
+    return 0.0;
+}
+
 /* Of a launch with a known number of groups, only a share of the waves' slots may have one. A core of a CPU runs
  * one group at a time. */
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
@@ -128,10 +171,13 @@ double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *w
     const double slots = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
     double bandwidth = BANDWIDTH_REACHED * model->bandwidth;
     double rate = RATE_REACHED * (work->on_matrix_cores ? model->matrix_core_rate : model->rate);
+    double filled = 1.0;
     if (work->groups > 0.0) {
         bandwidth *= fmin(1.0, work->groups / (2.0 * model->cores));
-        rate *= work->groups / (ceil(work->groups / slots) * slots);
+        filled = work->groups / (ceil(work->groups / slots) * slots);
     }
+    rate *= filled;
     const double arithmetic = work->padded_flops > 0.0 ? work->padded_flops / rate : 0.0;
-    return fmax(work->bytes / bandwidth, arithmetic) + LAUNCH_SECONDS;
+    const double beside = work->on_matrix_cores ? loop_seconds(model, work) / filled : 0.0;
+    return fmax(fmax(work->bytes / bandwidth, arithmetic), beside) + LAUNCH_SECONDS;
 }

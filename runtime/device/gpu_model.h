@@ -3,16 +3,27 @@
 
 #include "runtime/device/device.h"
 
+/* The innermost loop of a kernel on matrix cores, as ci/assembly.py counts it: all instructions of a warp for each
+ * matrix instruction, and the bytes that it moves through local memory. */
+struct matrix_loop {
+    const char *kernel;
+    double instructions, local_bytes;
+};
+
 struct gpu_model {
-    const char *name;         /* for --as */
-    const char *title;        /* the product */
-    const char *match;        /* a part of the driver's name of the device, NULL for none */
-    const char *matrix_cores; /* their name in runtime/gemm/matrix_cores.c, NULL for none */
-    unsigned cores;           /* multiprocessors, compute units or Xe cores: what runs work-groups */
-    double bandwidth;         /* of memory, bytes/s */
-    double rate;              /* fp32 FLOP/s without matrix cores */
-    double matrix_core_rate;  /* dense 16-bit FLOP/s of the matrix cores */
-    struct device device;     /* what its OpenCL driver reports, as far as shapes depend on it */
+    const char *name;                /* for --as */
+    const char *title;               /* the product */
+    const char *match;               /* a part of the driver's name of the device, NULL for none */
+    const char *matrix_cores;        /* their name in runtime/gemm/matrix_cores.c, NULL for none */
+    unsigned cores;                  /* multiprocessors, compute units or Xe cores: what runs work-groups */
+    double bandwidth;                /* of memory, bytes/s */
+    double rate;                     /* fp32 FLOP/s without matrix cores */
+    double matrix_core_rate;         /* dense 16-bit FLOP/s of the matrix cores */
+    double clock;                    /* cycles/s */
+    double issued;                   /* instructions of warps that a core begins in a cycle */
+    double matrix_flops;             /* of a matrix instruction of a warp */
+    const struct matrix_loop *loops; /* up to a kernel of NULL; NULL: not counted */
+    struct device device;            /* what its OpenCL driver reports, as far as shapes depend on it */
 };
 
 /* The model of this name, or with NULL the one that matches the device's name. NULL with an error that lists the
@@ -26,8 +37,11 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device);
 /* Seconds of a launch by the roofline of this model, see docs/gpu.md:
  *
  *   the larger of   bytes / (0.85 bandwidth min(1, groups / (2 cores)))
- *   and             padded FLOPs / (0.75 rate (share of the waves' slots that have a group))
- *   plus 2.5 microseconds.
+ *   of              padded FLOPs / (0.75 rate filled)
+ *   and, of kernels on matrix cores whose loops were counted, with the matrix instructions of those FLOPs
+ *   of              instructions / (issue rate filled)
+ *   and             bytes of local memory / (128 bytes a cycle and core, filled)
+ *   plus 2.5 microseconds, where filled is the share of the waves' slots that have a group.
  *
  * groups == 0: a copy or a library's GEMM, which fill the device. */
 struct gpu_work {
@@ -35,5 +49,6 @@ struct gpu_work {
     double bytes;         /* read and written */
     double padded_flops;  /* with the padding of tiles */
     bool on_matrix_cores; /* its flops are the matrix cores' */
+    const char *kernel;
 };
 double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work);

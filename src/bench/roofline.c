@@ -82,7 +82,8 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
                                       .local = (double)entry->local,
                                       .bytes = bytes,
                                       .padded_flops = flops,
-                                      .on_matrix_cores = entry->on_matrix_cores};
+                                      .on_matrix_cores = entry->on_matrix_cores,
+                                      .kernel = entry->name};
         const double sums[SUMS] = {entry->launches, entry->waits,
                                    bytes,           entry->read,
                                    entry->written,  entry->flops,
