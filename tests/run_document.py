@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src" / "python"))
 from hctrain.checkpoints import write_tensors  # noqa: E402
 
-LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download", "PYTHONPATH=src/python python3 -m hctrain.lm_eval")
+LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download", "PYTHONPATH=src/python python3 -m hctrain.")
 NEEDED = {"tutorial": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"},
           "pretrained": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"}}
 SHORT = ["--lr-decay-iters", "20", "--warmup-iters", "2", "--eval-interval", "10", "--eval-iters", "1", "--statistics-interval", "5", "--checkpoint-interval", "10"]
 SMALL = {"tutorial": [], "pretrained": ["--gradient-accumulation-steps", "1", "--block-size", "64"]}
 STEPS = {"scratch": "20", "resume": "30"}
-MADE = {"hc_prepare": ("--out", "meta.json"), "hc_train": ("--out-dir", "ckpt-best/model.safetensors"), "hc_analyze": ("--out", "report.html"),
+MADE = {"hc_prepare": ("--out", "meta.json"), "hc_train": ("--out-dir", "ckpt-best/state.json"), "hc_analyze": ("--out", "report.html"),
         "hc_export": ("--out", "model.safetensors")}
 
 
@@ -79,13 +79,16 @@ def write_llama(folder):
 def write_inputs(folder):
     """What the documents take for granted."""
     write_llama(folder / "SmolLM2")
+    (folder / "Qwen3").symlink_to(folder / "SmolLM2")
     text = (ROOT / "data/shakespeare/shakespeare.txt").read_text(encoding="utf-8")
     (folder / "notes.txt").write_text(text[:60000], encoding="utf-8")
     (folder / "book.txt").write_text(text[60000:120000], encoding="utf-8")
     questions = ({"question": f"What is {i} + {i}?", "choices": {"text": [str(2 * i), str(3 * i + 1)], "label": ["A", "B"]}, "answerKey": "A"} for i in range(9))
     (folder / "arc_easy.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions), encoding="utf-8")
-    answers = ({"prompt": f"What is {i} + {i}?\n", "completion": f"It is {2 * i}."} for i in range(60))
-    (folder / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers), encoding="utf-8")
+    lines = "".join(json.dumps({"prompt": f"What is {i} + {i}?\n", "completion": f"It is {2 * i}."}) + "\n" for i in range(60))
+    for name in ("answers.jsonl", "pairs.jsonl"):
+        (folder / name).write_text(lines, encoding="utf-8")
+    (folder / "question.txt").write_text("What is 2 + 2?\n", encoding="utf-8")
 
 
 def main():
