@@ -252,6 +252,10 @@ INLINED void block_multiply(struct work_item item, __local ushort (*stages)[STAG
     uint step = 0;
     step_fetch(&next);
     step_put(&next, stages[0]);
+#ifdef EMULATION_SCRATCH /* has to compile fast */
+    for (; step < steps; step++)
+        step_multiply(item, stages, step & 1, step + 1 < steps, &next, sum);
+#else
     for (; step + 2 < steps; step += 2) {
         step_multiply(item, stages, 0, true, &next, sum);
         step_multiply(item, stages, 1, true, &next, sum);
@@ -259,6 +263,7 @@ INLINED void block_multiply(struct work_item item, __local ushort (*stages)[STAG
     step_multiply(item, stages, 0, step + 1 < steps, &next, sum);
     if (step + 1 < steps)
         step_multiply(item, stages, 1, false, &next, sum);
+#endif
 }
 
 #endif

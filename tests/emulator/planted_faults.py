@@ -76,6 +76,8 @@ def left_out():
     groups = []
     for file, test in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
         for needle, kind in ((BARRIER, LOCAL), (FENCE, FENCES), ("COPY_WAIT(0);", WAITS), ("COPY_WAIT(BEHIND);", WAITS)):
+            if (file, needle) == (ATTENTION, FENCE):
+                continue # only Intel's kernels have these, and the emulation lets the lanes of a sub-group rely on their order
             devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100")
             for nth, what in places(file, needle):
                 groups.append([Fault(kind, what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
@@ -106,8 +108,8 @@ def faults():
         Fault(INSTRUCTIONS, "an exchange with the wrong lane", "matrix_cores_amd.cl", ".lane ^ (bit))", ".lane ^ (bit) / 2)", "gfx90a", ("quick_attention",)),
         Fault(SWAPS, "WMMA: halves of a row of A change places", "matrix_cores_amd.cl", "0x05040100 : 0x01000504", "0x01000504 : 0x05040100", "gfx1100",
               ("quick_attention",), daily=True),
-        Fault(PLACES, "WMMA: numbers of columns in their order", "matrix_cores_amd_wmma.cl", "(column) / 16 * 16 + (column) % 2 * 8 + (column) % 16 / 2",
-              "(column)", "gfx1100", ("quick_attention",)),
+        Fault(PLACES, "WMMA: numbers of columns where no lane looks for them", ATTENTION, "+ VALUE_PLACE(place % BLOCK)", "+ place % BLOCK", "gfx1100",
+              ("quick_attention",)),
         Fault(PLACES, "XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
         Fault(SWAPS, "XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
         Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(item, i)    (i)", "fragment_row(item, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
