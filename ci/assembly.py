@@ -4,8 +4,8 @@ A kernel's speed without its GPU: for each hot kernel and GPU the innermost loop
 groups of the kernel a core has at a time. ci/assembly.txt has the most instructions that a loop may have, which only fall: --update
 lowers them, and a higher one is written by hand, with its reason in the log. Loads of 16 bits from local memory are not allowed.
 
-The programs are those of model M in bf16, of tests/programs/list_programs.c; compilers are ci/portability.py's, and for NVIDIA ptxas, whose machine
-code this program reads by itself. Exit status: 0 all well, 1 a loop is worse than its limit, 2 wrong usage, 3 a compiler is missing.
+The programs are model M's in bf16, as tests/programs/list_programs.c lists them. The compilers are those of ci/portability.py, and ptxas
+for NVIDIA. This program reads ptxas's machine code by itself. Exit status: 0 all well, 1 a loop is worse than its limit, 2 wrong usage, 3 a compiler is missing.
 """
 import argparse
 import collections
@@ -137,12 +137,9 @@ def compile_kernels(tools, target, program):
     if target.vendor == "NVIDIA":
         return nvidia_kernels(tools, target, program)
     assembly = portability.amd_assembly(tools, target, program)
-    codes, found = amd_kernels(assembly), {}
-    for kernel in re.split(r"^  - ", assembly.split("\namdhsa.kernels:")[1].split("\namdhsa.")[0], flags=re.M)[1:]:
-        value = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
-        name = re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]
-        found[name] = Kernel(codes[name], int(value["vgpr_count"]), int(value["group_segment_fixed_size"]), warps_of(program))
-    return found
+    codes = amd_kernels(assembly)
+    return {name: Kernel(codes[name], int(value["vgpr_count"]), int(value["group_segment_fixed_size"]), warps_of(program))
+            for name, value in portability.amd_metadata(assembly).items()}
 
 
 # ---- loops
@@ -208,7 +205,7 @@ def limits_read():
 
 
 def limits_write(found, compilers):
-    """Lowers limits to what was found; those of loops that there are no more go, but only of what was compiled now."""
+    """Lowers limits to what was found. Of the programs that were compiled now, limits of loops that no longer exist are dropped."""
     limits, known = limits_read()
     now = {key[:2] for key in found}
     kept = {key: limit for key, limit in limits.items() if key[:2] not in now}

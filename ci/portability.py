@@ -295,18 +295,22 @@ def amd_assembly(tools, target, program):
     return run(command, program.text.encode())[0].decode()
 
 
+def amd_metadata(assembly):
+    """{kernel: {key: value}}, as the text says at its end."""
+    found = {}
+    kernels = assembly.split("\namdhsa.kernels:")[1].split("\namdhsa.")[0]
+    for kernel in re.split(r"^  - ", kernels, flags=re.M)[1:]:
+        found[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
+    return found
+
+
 def compile_amd(tools, target, program):
     assembly = amd_assembly(tools, target, program)
     defined = set(re.findall(r"^([\w.$]+):", assembly, re.M))
     called = set(re.findall(r"([\w.$]+)@(?:rel32|gotpcrel32)@lo", assembly))
     require_defined(called - defined)
-    usage = {}
-    kernels = assembly.split("\namdhsa.kernels:")[1].split("\namdhsa.")[0]
-    for kernel in re.split(r"^  - ", kernels, flags=re.M)[1:]:
-        value = dict(re.findall(r"\.(\w+):\s+(\w+)$", kernel, re.M))
-        usage[re.search(r"^    \.name:\s+(\w+)$", kernel, re.M)[1]] = Usage(
-            int(value["vgpr_count"]), int(value["private_segment_fixed_size"]), int(value["vgpr_spill_count"]))
-    return usage
+    return {name: Usage(int(value["vgpr_count"]), int(value["private_segment_fixed_size"]), int(value["vgpr_spill_count"]))
+            for name, value in amd_metadata(assembly).items()}
 
 
 def require_defined(undefined):

@@ -136,8 +136,8 @@ INLINED void rows_start(struct work_item item, uint4 *on_the_way, __local ushort
     }
 }
 
-/* Puts them into tiles, one behind the other: those of the first `lying` matrices as they lie, and those of the
- * first `across` ones transposed, [HEAD_SIZE, size]. */
+/* Puts the rows into local memory. The first `lying` matrices go to `tile` as they lie, one tile behind the other,
+ * and the first `across` ones to `transposed`, as [HEAD_SIZE, size]. */
 INLINED void rows_arrive(struct work_item item, const uint4 *on_the_way, __local ushort *tile,
                          __local ushort *transposed, uint size, uint count, uint lying, uint across) {
     uint matrix, row, column;
@@ -235,9 +235,9 @@ INLINED fragment_a stationary_fragment(struct work_item item, const stationary_t
 
 /* ---- GEMMs */
 
-/* c [FRAGMENT_M, columns] = the warp's rows times the rows from `row` on of a tile of so many `rows`, transposed */
+/* c [FRAGMENT_M, columns] = the warp's rows times the rows from `row` on of a tile, transposed */
 INLINED void rows_multiply(struct work_item item, const stationary_t *stationary, __local const ushort *tile,
-                           uint rows, uint row, uint columns, fragment_c *c) {
+                           uint row, uint columns, fragment_c *c) {
     fragment_b next = fragment_load_b_transposed(item, tile, HEAD_SIZE, row, 0);
     EACH(d, DEPTH) {
         const fragment_a a = stationary_fragment(item, stationary, d);
@@ -424,7 +424,7 @@ INLINED void forward_block(struct work_item item, bool masked, uint key, struct 
     rows_start(item, at->on_the_way, at->value_tile, at->values, key, KEYS, 1);
     if (DROPS)
         kept_fill(at->kept, at->place.head.dropout, ROWS, at->place.first, KEYS, key);
-    rows_multiply(item, &at->query, at->key_tile, KEYS, 0, KEYS, p);
+    rows_multiply(item, &at->query, at->key_tile, 0, KEYS, p);
     if (masked) {
         EACH(n, KEYS / FRAGMENT_N)
             fragment_mask(item, false,
@@ -481,8 +481,9 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, f
 
 /* ---- backward */
 
-/* The streamed rows, of K and V or of Q and dY, come in blocks. Of a block there are its rows in local memory, and
- * transposed those of `across` matrices; the next one is on its way, to registers or to a second stage. */
+/* The streamed rows, of K and V or of Q and dY, come in blocks. Local memory has the rows of a block, and a
+ * transposed copy of the first `across` matrices. The next block is on its way, to registers or to a second
+ * stage. */
 #if TRANSPOSED_LOAD
 #define STAGES             1
 #define ACROSS_FIRST       (2 * TILE_SIZE(BLOCK))
@@ -497,8 +498,8 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, f
 #define NEXT_STAGE(stage) (STAGES - 1 - (stage))
 
 /* What a warp needs to know of its scores, FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and
- * columns queries, else the other way round. `lse` (times LOG2E) and `delta` are numbers of queries: those of the
- * lane's rows, or in local memory those of the block's columns. */
+ * columns queries, else the other way round. Queries have lse (times LOG2E) and delta: where rows are queries, in
+ * row_lse and row_delta of the lane, else in local memory, of the block's columns. */
 struct scores {
     bool keys_down, masked;
     uint query, key; /* where the group's block begins */
@@ -596,8 +597,8 @@ INLINED void backward_queries_block(struct work_item item, bool masked, uint key
     scores.key = key;
     scores.kept = at->kept + stage * KEPT_SIZE;
     for (scores.column = 0; scores.column < BLOCK; scores.column += STRIP) {
-        rows_multiply(item, &at->query, tiles, BLOCK, scores.column, STRIP, s);
-        rows_multiply(item, &at->d_out, tiles + TILE_SIZE(BLOCK), BLOCK, scores.column, STRIP, d_p);
+        rows_multiply(item, &at->query, tiles, scores.column, STRIP, s);
+        rows_multiply(item, &at->d_out, tiles + TILE_SIZE(BLOCK), scores.column, STRIP, d_p);
         scores_backward(item, &scores, at->place.head.dropout, s, d_p);
         EACH_BY(k, STRIP, FRAGMENT_K)
             rows_add(item, d_p + k / FRAGMENT_N, at->c_to_a_tiles, tiles + ACROSS_FIRST, BLOCK, scores.column + k,
@@ -705,8 +706,8 @@ INLINED void backward_keys_block(struct work_item item, bool masked, uint query,
     scores.delta = scores.lse + BLOCK;
     scores.kept = at->kept + stage * KEPT_SIZE;
     for (scores.column = 0; scores.column < BLOCK; scores.column += STRIP) {
-        rows_multiply(item, &at->key, tiles, BLOCK, scores.column, STRIP, s);
-        rows_multiply(item, &at->value, tiles + TILE_SIZE(BLOCK), BLOCK, scores.column, STRIP, d_p);
+        rows_multiply(item, &at->key, tiles, scores.column, STRIP, s);
+        rows_multiply(item, &at->value, tiles + TILE_SIZE(BLOCK), scores.column, STRIP, d_p);
         scores_backward(item, &scores, at->place.head.dropout, s, d_p);
         EACH_BY(q, STRIP, FRAGMENT_K) {
             rows_add(item, s + q / FRAGMENT_N, at->c_to_a_tiles, across + ACROSS_SIZE(BLOCK), BLOCK,

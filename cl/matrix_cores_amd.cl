@@ -35,8 +35,8 @@
         __builtin_amdgcn_wave_barrier();                                                                           \
     } while (0)
 
-/* The compiler would bring all loads forward until registers run out, and stores, which wait for loads from global
- * memory, too. None may cross this, which comes after `sum` is computed. */
+/* Left alone, the compiler brings all loads forward until registers run out, and also stores that must wait for
+ * loads from global memory. No load or store crosses this point, and `sum` is computed before it. */
 #ifndef __NVPTX__ /* as where these kernels are emulated */
 #define IN_ORDER(sum) __asm__ volatile("" : "+v"(sum) : : "memory")
 #endif

@@ -34,14 +34,15 @@ const struct gpu_model *gpu_model_find(const char *name, const struct device *de
  * the largest buffer stay the device's. */
 void gpu_model_apply(const struct gpu_model *model, struct device *device);
 
-/* Seconds of a launch by the roofline of this model, see docs/gpu.md:
+/* Seconds of a launch by the roofline of this model, see docs/notes/gpu.md:
  *
- *   the larger of   bytes / (0.85 bandwidth min(1, groups / (2 cores)))
- *   of              padded FLOPs / (0.75 rate filled)
- *   and, of kernels on matrix cores whose loops were counted, with the matrix instructions of those FLOPs
- *   of              instructions / (issue rate filled)
- *   and             bytes of local memory / (128 bytes a cycle and core, filled)
- *   plus 2.5 microseconds, where filled is the share of the waves' slots that have a group.
+ *   memory        bytes / (0.85 bandwidth min(1, groups / (2 cores)))
+ *   arithmetic    padded FLOPs / (0.75 rate filled)
+ *   issue         instructions of warps / (instructions a cycle, clock, cores, filled)
+ *   local memory  its bytes / (128 bytes a cycle, clock, cores, filled)
+ *
+ * the largest of these, plus 2.5 microseconds. `filled` is the share of the waves' slots that have a group. The
+ * last two are only of kernels on matrix cores whose loops were counted.
  *
  * groups == 0: a copy or a library's GEMM, which fill the device. */
 struct gpu_work {
