@@ -194,11 +194,15 @@ SETUP_INSTALLS = "ci/setup.sh tests installs it"
 TRIPLES = {"AMD": "amdgcn-amd-amdhsa", "NVIDIA": "nvptx64-nvidia-nvcl"}
 # ROCm's OpenCL does not define these macros of the target, nor that of its name, so kernels may not depend on them.
 NOT_IN_ROCM = ["-U__GFX9__", "-U__GFX11__", "-U__GFX12__"]
-# Of Intel's extension for matrix cores: the macro, which the driver defines and ocloc 22.43 does not, and the functions that kernels call.
-INTEL_MATRIX = "-Dcl_intel_subgroup_matrix_multiply_accumulate=1"
+# Of Intel's extensions for matrix cores: the macros, which the driver defines and ocloc 22.43 does not, and the functions that kernels call.
+INTEL_MATRIX = tuple(f"-Dcl_intel_{name}=1" for name in ("subgroup_matrix_multiply_accumulate", "subgroup_local_block_io", "bfloat16_conversions"))
 INTEL_FUNCTIONS = "".join(
     f"float8 __attribute__((overloadable)) intel_sub_group_{name}_matrix_mad_k16({a} a, int8 b, float8 c);\n"
-    for name in ("bf16_bf16", "f16_f16") for a in ("short8", "int8")) + "float intel_sub_group_shuffle_xor(float x, uint bit);\n"
+    for name in ("bf16_bf16", "f16_f16") for a in ("short8", "int8")) + """float intel_sub_group_shuffle_xor(float x, uint bit);
+uint8 intel_sub_group_block_read8(const __local uint *from);
+ushort8 intel_sub_group_block_read_us8(const __local ushort *from);
+void sub_group_barrier(uint flags);
+"""
 
 
 class Tools:
@@ -408,11 +412,14 @@ def compile_vulkan(tools, target, program):
     return {name: Usage(None, 0, 0, local, capabilities) for name, local in module.local_bytes().items()}
 
 
+def own_options(target, program):
+    if target.vendor != "ocloc":
+        return list(program.options)
+    return [*program.options, *program.intel, *(INTEL_MATRIX if program.target else program.listed["intel"][target.matrix].split())]
+
+
 def compile_own(tools, target, program):
-    options = list(program.options)
-    if target.vendor == "ocloc":
-        options += [*program.intel, *([INTEL_MATRIX] if program.target else program.listed["intel"][target.matrix].split())]
-    kernels = tools.own[target.vendor].compile(gpu_of(target), options, program.text)
+    kernels = tools.own[target.vendor].compile(gpu_of(target), own_options(target, program), program.text)
     return {name: Usage(numbers.registers, numbers.scratch, numbers.spills, width=numbers.width) for name, numbers in kernels.items()}
 
 

@@ -7,9 +7,10 @@
  *   backward_keys     a group has ROWS keys; over its query heads and their blocks of BLOCK queries:
  *                     S^T = K Q^T, dP^T = V dY^T, dV += P^T dY, dK += dS^T Q
  *
- * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. A group reads its own rows, the
- * stationary ones, once; those that it goes over are streamed in tiles, one ahead. All groups do the same work on
- * every run and nothing is shared among them, so results are the same to the bit.
+ * A warp has FRAGMENT_M of the rows, and all that it adds up, in registers. Where these are too few, SHARES
+ * warps have the same rows: all compute the scores, and each adds up its part of the channels. A group reads its
+ * own rows, the stationary ones, once; those that it goes over are streamed in tiles, one ahead. All groups do the
+ * same work on every run and nothing is shared among them, so results are the same to the bit.
  *
  * Past the end of the sequence the last row is read again. Queries there give nothing to anybody, because lse is
  * infinite, hence p = 0; keys there are masked because no query comes after them. Only blocks that the diagonal
@@ -21,6 +22,7 @@
  *   TRANSPOSED_LOAD  whether matrix cores read fragments fast along k only: rows that others are multiplied with
  *              across are transposed on their way into local memory, and pass through registers
  *   WARPS      of a work-group
+ *   SHARES     warps that have the same rows
  *   KEYS       a multiple of FRAGMENT_K
  *   BLOCK      a multiple of STRIP; 2 BLOCK <= WARPS WARP_SIZE
  *   STRIP      rows of a block whose scores a warp has at a time, a multiple of FRAGMENT_K
@@ -32,13 +34,17 @@
 #include "matrix_cores_*.cl"
 
 #define ITEMS  (WARPS * WARP_SIZE)
-#define ROWS   (WARPS * FRAGMENT_M)
-#define DEPTH  (HEAD_SIZE / FRAGMENT_K) /* fragments of a row that is multiplied */
-#define ACROSS (HEAD_SIZE / FRAGMENT_N) /* fragments of a row that is added up */
+#define ROWS   (WARPS / SHARES * FRAGMENT_M)
+#define DEPTH  (HEAD_SIZE / FRAGMENT_K)          /* fragments of a row that is multiplied */
+#define ACROSS (HEAD_SIZE / FRAGMENT_N / SHARES) /* fragments of a row that a warp adds up */
+
+/* The first of the warp's rows in its group, and of the channels that it adds up. */
+#define WARP_ROW(item)     ((item).warp / SHARES * FRAGMENT_M)
+#define WARP_CHANNEL(item) ((item).warp % SHARES * ACROSS * FRAGMENT_N)
 
 #define SCORE_EXPONENT (LOG2E * SCALE) /* what scores are multiplied with to be exponents of two */
 
-/* ---- rows of C, and C as the A of a next GEMM */
+/* ---- rows of C */
 #ifndef IN_ORDER
 #define IN_ORDER(sum)
 #endif
@@ -62,31 +68,6 @@
 #define SUM_OF(a, b)  ((a) + (b))
 FRAGMENT_ROW(fragment_row_max, fmax)
 FRAGMENT_ROW(fragment_row_sum, SUM_OF)
-
-/* C [FRAGMENT_M, FRAGMENT_K], which is FRAGMENT_K / FRAGMENT_N fragments side by side, rounded to an A. Where
- * that does not happen in registers a warp has C_TO_A_SIZE elements of local memory for it. (PoCL 6 fails on local
- * arrays that nothing uses.) */
-#define C_TO_A_SIZE (FRAGMENT_M * (FRAGMENT_K + CHUNK))
-#ifdef C_TO_A_LOCAL
-#define C_TO_A_DECLARE(name) __local ushort name[WARPS * C_TO_A_SIZE] __attribute__((aligned(16)))
-#else
-#define C_TO_A_DECLARE(name) __local ushort *const name = 0
-#endif
-
-INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c, __local ushort *tiles) {
-#ifdef C_TO_A_LOCAL
-    __local ushort *tile = tiles + item.warp * C_TO_A_SIZE;
-    EACH_ELEMENT(n, FRAGMENT_K / FRAGMENT_N, i)
-        tile[tile_at(FRAGMENT_K, fragment_row(item, i), n * FRAGMENT_N + fragment_column(item, i))] =
-            operand_round(c[n].v[i]);
-    WARP_FENCE();
-    const fragment_a a = fragment_load_a(item, tile, FRAGMENT_K, 0, 0);
-    WARP_FENCE();
-    return a;
-#else
-    return c_to_a_direct(item, c);
-#endif
-}
 
 /* ---- tiles: rows of a head, or transposed */
 #define TILE_SIZE(rows) ((rows) * (HEAD_SIZE + CHUNK))
@@ -197,7 +178,7 @@ typedef struct {
 } stationary_t;
 #else
 #define WITH_STATIONARY(size)    (size)
-#define OWN_DECLARE(name, count) __local ushort name[count][TILE_SIZE(ROWS)] __attribute__((aligned(16)))
+#define OWN_DECLARE(name, count) __local ushort name[count][TILE_SIZE(ROWS)] __attribute__((aligned(32)))
 typedef struct {
     __local const ushort *tile;
 } stationary_t;
@@ -216,8 +197,7 @@ INLINED stationary_t stationary_load(struct work_item item, __global const ushor
     COPY_WAIT(0);
     barrier(CLK_LOCAL_MEM_FENCE);
     EACH(d, DEPTH)
-        stationary.fragments[d] =
-            fragment_load_a(item, streamed, HEAD_SIZE, item.warp * FRAGMENT_M, d * FRAGMENT_K);
+        stationary.fragments[d] = fragment_load_a(item, streamed, HEAD_SIZE, WARP_ROW(item), d * FRAGMENT_K);
     barrier(CLK_LOCAL_MEM_FENCE);
 #else
     stationary.tile = own;
@@ -229,7 +209,7 @@ INLINED fragment_a stationary_fragment(struct work_item item, const stationary_t
 #if KEEP
     return stationary->fragments[d];
 #else
-    return fragment_load_a(item, stationary->tile, HEAD_SIZE, item.warp * FRAGMENT_M, d * FRAGMENT_K);
+    return fragment_load_a(item, stationary->tile, HEAD_SIZE, WARP_ROW(item), d * FRAGMENT_K);
 #endif
 }
 
@@ -267,16 +247,17 @@ INLINED fragment_b across_fragment(struct work_item item, __local const ushort *
 #endif
 }
 
-/* sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of such a tile */
-INLINED void rows_add(struct work_item item, fragment_c *factors, __local ushort *c_to_a_tiles,
-                      __local const ushort *tile, uint rows, uint row, fragment_c *sum) {
+/* The warp's channels of sum [FRAGMENT_M, HEAD_SIZE] += factors [FRAGMENT_M, FRAGMENT_K] times FRAGMENT_K rows of
+ * such a tile */
+INLINED void rows_add(struct work_item item, fragment_c *factors, __local const ushort *tile, uint rows, uint row,
+                      fragment_c *sum) {
     IN_ORDER(factors->v);
-    const fragment_a a = c_to_a(item, factors, c_to_a_tiles);
-    fragment_b next = across_fragment(item, tile, rows, row, 0);
+    const fragment_a a = c_to_a(item, factors);
+    fragment_b next = across_fragment(item, tile, rows, row, WARP_CHANNEL(item));
     EACH(j, ACROSS) {
         const fragment_b b = next;
         if (j + 1 < ACROSS)
-            next = across_fragment(item, tile, rows, row, (j + 1) * FRAGMENT_N);
+            next = across_fragment(item, tile, rows, row, WARP_CHANNEL(item) + (j + 1) * FRAGMENT_N);
         fragment_multiply(item, &sum[j], a, b);
         IN_ORDER(sum[j].v);
     }
@@ -286,10 +267,10 @@ INLINED void rows_add(struct work_item item, fragment_c *factors, __local ushort
 INLINED void rows_store(struct work_item item, const fragment_c *sum, float factor, uint first, uint end,
                         __global ushort *to, uint stride) {
     EACH_BY(i, FRAGMENT_ELEMENTS, FRAGMENT_PAIRS + 1) {
-        const uint row = first + item.warp * FRAGMENT_M + fragment_row(item, i);
+        const uint row = first + WARP_ROW(item) + fragment_row(item, i);
         if (row >= end)
             continue;
-        __global ushort *at = to + row * stride + fragment_column(item, i);
+        __global ushort *at = to + row * stride + WARP_CHANNEL(item) + fragment_column(item, i);
         EACH(j, ACROSS) {
             if (FRAGMENT_PAIRS)
                 *(__global uint *)(at + j * FRAGMENT_N) =
@@ -360,14 +341,14 @@ INLINED void fragment_mask(struct work_item item, bool keys_down, int ahead, fra
 /* ---- forward */
 
 /* What a group does, and what is in local memory: a tile of K, one of V, the stationary rows unless they are in
- * registers, what c_to_a needs, and which elements dropout keeps; and what a lane has: of each of its rows the
+ * registers, and which elements dropout keeps; and what a lane has: of each of its rows the
  * highest exponent of two so far and the sum of its own elements; sums of its rows of y; rows on their way. */
 struct forward {
     struct place place;
     struct rows keys, values;
     uint end; /* of the keys */
     stationary_t query;
-    __local ushort *key_tile, *value_tile, *c_to_a_tiles;
+    __local ushort *key_tile, *value_tile;
     __local uchar *kept;
     float highest[LANE_ROWS], total[LANE_ROWS];
     fragment_c *sum;
@@ -397,19 +378,18 @@ INLINED void softmax_add(struct work_item item, struct forward *at, fragment_c *
 
 INLINED void softmax_drop(struct work_item item, const struct forward *at, uint key, fragment_c *p) {
     EACH_ELEMENT(n, KEYS / FRAGMENT_N, i)
-        p[n].v[i] *=
-            kept_factor(at->kept, at->place.head.dropout, KEYS, key, item.warp * FRAGMENT_M + fragment_row(item, i),
-                        n * FRAGMENT_N + fragment_column(item, i));
+        p[n].v[i] *= kept_factor(at->kept, at->place.head.dropout, KEYS, key,
+                                 WARP_ROW(item) + fragment_row(item, i), n * FRAGMENT_N + fragment_column(item, i));
 }
 
 /* sum / its total, and lse, of the warp's rows */
 INLINED void softmax_finish(struct work_item item, struct forward *at, uint sequence, __global float *lse) {
     float factors[LANE_ROWS];
     EACH(r, LANE_ROWS) {
-        const uint query = at->place.first + item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
+        const uint query = at->place.first + WARP_ROW(item) + fragment_row(item, LANE_IN_ROW(r));
         const float total = fragment_row_sum(item, at->total[r]);
         factors[r] = 1.0f / total;
-        if (query < sequence && (item.lane & ROW_LANES) == 0)
+        if (query < sequence && (item.lane & ROW_LANES) == 0 && item.warp % SHARES == 0)
             lse[at->place.head.rows + query] = (at->highest[r] + log2(total)) * LN2;
     }
     EACH_ELEMENT(j, ACROSS, i)
@@ -427,8 +407,8 @@ INLINED void forward_block(struct work_item item, bool masked, uint key, struct 
     rows_multiply(item, &at->query, at->key_tile, 0, KEYS, p);
     if (masked) {
         EACH(n, KEYS / FRAGMENT_N)
-            fragment_mask(item, false,
-                          (int)(key + n * FRAGMENT_N) - (int)(at->place.first + item.warp * FRAGMENT_M), &p[n]);
+            fragment_mask(item, false, (int)(key + n * FRAGMENT_N) - (int)(at->place.first + WARP_ROW(item)),
+                          &p[n]);
     }
     rows_arrive(item, at->on_the_way, at->value_tile, at->value_tile, KEYS, 1, 0, 1);
     softmax_add(item, at, p);
@@ -439,7 +419,7 @@ INLINED void forward_block(struct work_item item, bool masked, uint key, struct 
     if (DROPS)
         softmax_drop(item, at, key, p);
     EACH_BY(k, KEYS, FRAGMENT_K)
-        rows_add(item, p + k / FRAGMENT_N, at->c_to_a_tiles, at->value_tile, KEYS, k, at->sum);
+        rows_add(item, p + k / FRAGMENT_N, at->value_tile, KEYS, k, at->sum);
     if (key + KEYS < at->end)
         rows_arrive(item, at->on_the_way, at->key_tile, at->key_tile, KEYS, 1, 1, 0);
 }
@@ -448,9 +428,8 @@ INLINED void forward_block(struct work_item item, bool masked, uint key, struct 
 SOFTMAX_KERNEL(WARPS)
 void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, float dropout_rate,
                                     ulong dropout_key, ulong first_row, __global ushort *y, __global float *lse) {
-    __local ushort tiles[WITH_STATIONARY(TILE_SIZE(KEYS) + ACROSS_SIZE(KEYS))] __attribute__((aligned(16)));
+    __local ushort tiles[WITH_STATIONARY(TILE_SIZE(KEYS) + ACROSS_SIZE(KEYS))] __attribute__((aligned(32)));
     OWN_DECLARE(own, 1);
-    C_TO_A_DECLARE(c_to_a_tiles);
     KEPT_DECLARE(kept, ROWS * KEPT_QUADS(KEYS));
     MATRIX_BEGIN(item, WARPS);
     struct forward at = {.place = place_of(true, sequence, dropout_rate, dropout_key, first_row)};
@@ -460,7 +439,7 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, f
     at.keys = (struct rows){qkv + at.place.head.keys, 0, QKV_ROW, 0, last};
     at.values = (struct rows){at.keys.from + KV_ROW, 0, QKV_ROW, 0, last};
     at.end = min(first + ROWS, sequence);
-    at.key_tile = tiles, at.value_tile = tiles + TILE_SIZE(KEYS), at.c_to_a_tiles = c_to_a_tiles, at.kept = kept;
+    at.key_tile = tiles, at.value_tile = tiles + TILE_SIZE(KEYS), at.kept = kept;
     at.sum = sum, at.on_the_way = on_the_way;
     at.query = stationary_load(item, qkv + at.place.head.qkv, QKV_ROW, first, last, tiles, own[0]);
     EACH(r, LANE_ROWS) {
@@ -494,7 +473,7 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, f
 #define STAGE_SIZE(across) (2 * TILE_SIZE(BLOCK))
 #endif
 #define STREAMED_DECLARE(name, across)                                                                             \
-    __local ushort name[WITH_STATIONARY(STAGES * STAGE_SIZE(across))] __attribute__((aligned(16)))
+    __local ushort name[WITH_STATIONARY(STAGES * STAGE_SIZE(across))] __attribute__((aligned(32)))
 #define NEXT_STAGE(stage) (STAGES - 1 - (stage))
 
 /* What a warp needs to know of its scores, FRAGMENT_M rows by STRIP columns. With `keys_down` rows are keys and
@@ -512,7 +491,7 @@ struct scores {
 /* In place: s becomes p with dropout, d_p becomes ds. */
 INLINED void scores_backward(struct work_item item, const struct scores *at, struct dropout dropout, fragment_c *s,
                              fragment_c *d_p) {
-    const uint top = item.warp * FRAGMENT_M;
+    const uint top = WARP_ROW(item);
     const int ahead = (int)(at->key - at->query) + (int)(at->keys_down ? top - at->column : at->column - top);
     EACH(n, STRIP / FRAGMENT_N) {
         if (at->masked)
@@ -563,7 +542,7 @@ struct backward_queries {
     struct rows rows; /* of K and V */
     uint end;         /* of the keys */
     stationary_t query, d_out;
-    __local ushort *tiles, *c_to_a_tiles;
+    __local ushort *tiles;
     __local uchar *kept; /* [STAGES][KEPT_SIZE] */
     struct scores scores;
     fragment_c *sum;
@@ -601,8 +580,7 @@ INLINED void backward_queries_block(struct work_item item, bool masked, uint key
         rows_multiply(item, &at->d_out, tiles + TILE_SIZE(BLOCK), scores.column, STRIP, d_p);
         scores_backward(item, &scores, at->place.head.dropout, s, d_p);
         EACH_BY(k, STRIP, FRAGMENT_K)
-            rows_add(item, d_p + k / FRAGMENT_N, at->c_to_a_tiles, tiles + ACROSS_FIRST, BLOCK, scores.column + k,
-                     at->sum);
+            rows_add(item, d_p + k / FRAGMENT_N, tiles + ACROSS_FIRST, BLOCK, scores.column + k, at->sum);
     }
     if (key + BLOCK < at->end)
         keys_arrive(item, at, key + BLOCK, NEXT_STAGE(stage));
@@ -617,7 +595,6 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
                                              __global ushort *d_qkv, __global float *delta_all) {
     STREAMED_DECLARE(tiles, 1);
     OWN_DECLARE(own, 2);
-    C_TO_A_DECLARE(c_to_a_tiles);
     __local float lse[ROWS], delta[ROWS], parts[ITEMS];
     KEPT_DECLARE(kept, STAGES * KEPT_SIZE);
     MATRIX_BEGIN(item, WARPS);
@@ -628,7 +605,7 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     __global const ushort *keys = qkv + at.place.head.keys;
     at.rows = (struct rows){keys, keys + KV_ROW, QKV_ROW, QKV_ROW, last};
     at.end = min(first + ROWS, sequence);
-    at.tiles = tiles, at.c_to_a_tiles = c_to_a_tiles, at.kept = kept, at.sum = sum, at.on_the_way = on_the_way;
+    at.tiles = tiles, at.kept = kept, at.sum = sum, at.on_the_way = on_the_way;
     at.query = stationary_load(item, qkv + at.place.head.qkv, QKV_ROW, first, last, tiles, own[0]);
     at.d_out = stationary_load(item, d_y + at.place.head.y, Y_ROW, first, last, tiles, own[1]);
     rows_start(item, at.on_the_way, tiles, at.rows, 0, BLOCK, 2);
@@ -640,7 +617,7 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     at.scores.keys_down = false;
     at.scores.query = first;
     EACH(r, LANE_ROWS) {
-        const uint row = item.warp * FRAGMENT_M + fragment_row(item, LANE_IN_ROW(r));
+        const uint row = WARP_ROW(item) + fragment_row(item, LANE_IN_ROW(r));
         at.scores.row_lse[r] = lse[row];
         at.scores.row_delta[r] = delta[row];
     }
@@ -660,7 +637,7 @@ struct backward_keys {
     struct rows rows; /* of Q and dY */
     uint sequence;
     stationary_t key, value;
-    __local ushort *tiles, *c_to_a_tiles;
+    __local ushort *tiles;
     __local float *values;            /* [STAGES][2][BLOCK] lse times LOG2E, delta */
     __local uchar *kept;              /* [STAGES][KEPT_SIZE] */
     __global const float *value_from; /* lse or delta, of which a work-item copies a number */
@@ -710,9 +687,8 @@ INLINED void backward_keys_block(struct work_item item, bool masked, uint query,
         rows_multiply(item, &at->value, tiles + TILE_SIZE(BLOCK), scores.column, STRIP, d_p);
         scores_backward(item, &scores, at->place.head.dropout, s, d_p);
         EACH_BY(q, STRIP, FRAGMENT_K) {
-            rows_add(item, s + q / FRAGMENT_N, at->c_to_a_tiles, across + ACROSS_SIZE(BLOCK), BLOCK,
-                     scores.column + q, at->d_value);
-            rows_add(item, d_p + q / FRAGMENT_N, at->c_to_a_tiles, across, BLOCK, scores.column + q, at->d_key);
+            rows_add(item, s + q / FRAGMENT_N, across + ACROSS_SIZE(BLOCK), BLOCK, scores.column + q, at->d_value);
+            rows_add(item, d_p + q / FRAGMENT_N, across, BLOCK, scores.column + q, at->d_key);
         }
     }
     if (query + BLOCK < at->sequence)
@@ -727,7 +703,6 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
                                           __global ushort *d_qkv) {
     STREAMED_DECLARE(tiles, 2);
     OWN_DECLARE(own, 2);
-    C_TO_A_DECLARE(c_to_a_tiles);
     __local float values[STAGES][2 * BLOCK];
     KEPT_DECLARE(kept, STAGES * KEPT_SIZE);
     MATRIX_BEGIN(item, WARPS);
@@ -737,7 +712,7 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
     const uint first = at.place.first, last = sequence - 1;
     __global const ushort *keys = qkv + at.place.head.keys;
     at.sequence = sequence;
-    at.tiles = tiles, at.c_to_a_tiles = c_to_a_tiles, at.values = values[0], at.kept = kept;
+    at.tiles = tiles, at.values = values[0], at.kept = kept;
     at.d_key = d_key, at.d_value = d_value, at.on_the_way = on_the_way;
     at.key = stationary_load(item, keys, QKV_ROW, first, last, tiles, own[0]);
     at.value = stationary_load(item, keys + KV_ROW, QKV_ROW, first, last, tiles, own[1]);

@@ -33,7 +33,7 @@
  *                                them, and LANE_IN_ROW(r) is an element of number r
  *   ROW_LANES                    bits in which the numbers of the lanes that hold a row of C differ
  *   EXCHANGE(item, x, bit)         x of the lane whose number differs in this bit
- *   c_to_a_direct                C [FRAGMENT_M, FRAGMENT_K] rounded to an A, where that takes no local memory
+ *   c_to_a                       C [FRAGMENT_M, FRAGMENT_K], FRAGMENT_K / FRAGMENT_N fragments, rounded to an A
  *   IN_ORDER, SOFTMAX_KERNEL, VALUE_PLACE, COPY_UNROLL   see matrix_cores_amd.cl, _amd_mfma_16.cl, _amd_wmma.cl,
  *                                and matrix_copy of attention_matrix_cores.cl
  *

@@ -67,7 +67,7 @@ INLINED uint factors_round(float low, float high) {
 
 /* C rounded to an A. A lane has elements of the same row of both; where it needs the whole row, the halves of the
  * wave, which have every second element, give each other theirs. */
-INLINED fragment_a c_to_a_direct(struct work_item item, const fragment_c *c) {
+INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c) {
     fragment_a a;
     EACH_BY(i, FRAGMENT_ELEMENTS, 2) {
         const uint pair = factors_round(c->v[i], c->v[i + 1]);

@@ -1,92 +1,82 @@
-/* Intel's matrix cores: cl_intel_subgroup_matrix_multiply_accumulate. A lane holds column `lane` of B and of C, and
- * of each row of A the FRAGMENT_K / WARP_SIZE elements from lane * FRAGMENT_K / WARP_SIZE on. Sub-groups have 8 or
- * 16 lanes. */
+/* Intel's matrix cores: cl_intel_subgroup_matrix_multiply_accumulate, in sub-groups of 8 or 16. They multiply
+ * 8 x 16 by 16 x WARP_SIZE. A lane holds a column of the second factor and of the result, and of each row of the
+ * first one the FRAGMENT_K / WARP_SIZE elements from lane * FRAGMENT_K / WARP_SIZE on. Here they make
+ * C^T = B^T A^T, so that a lane has a row of A and of C: then C becomes an A without other lanes.
+ *
+ * Fragments are read along k only, as TRANSPOSED_LOAD makes all tiles lie. */
 #include "matrix_cores_plain.cl"
 
 #define COPY_UNROLL       FRAGMENT_UNROLL
-#define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
-#define FRAGMENT_M        8
-#define FRAGMENT_N        WARP_SIZE
+#define WARP_FENCE()      sub_group_barrier(CLK_LOCAL_MEM_FENCE)
+#define FRAGMENT_M        WARP_SIZE
+#define FRAGMENT_N        8
 #define FRAGMENT_K        16
 #define FRAGMENT_ELEMENTS 8
-#define FRAGMENT_PAIRS    0
-#define C_TO_A_LOCAL
-
-typedef int8 fragment_b;
-typedef struct {
-    float8 v;
-} fragment_c;
+#define FRAGMENT_PAIRS    1
 
 #undef MATRIX_KERNEL
 #define MATRIX_KERNEL(warps)                                                                                       \
     __kernel __attribute__((intel_reqd_sub_group_size(WARP_SIZE)))                                                 \
     __attribute__((reqd_work_group_size((warps) * WARP_SIZE, 1, 1)))
 
-#define fragment_row(item, i)    (i)
-#define fragment_column(item, i) ((item).lane)
+#define fragment_row(item, i)    ((item).lane)
+#define fragment_column(item, i) (i)
 
-/* Two elements in one int, the first one below. */
-INLINED int pair_of(ushort low, ushort high) {
-    return (int)((uint)high << 16 | low);
+/* Tiles consist of panels of 8 rows by 16 elements (256 bytes): a B is read as a block
+ * (cl_intel_subgroup_local_block_io), and a lane's row of an A as 32 bytes. */
+INLINED uint panel_at(uint width, uint row, uint column) {
+    return row / 8 * 8 * width + column / 16 * 128 + row % 8 * 16 + column % 16;
 }
+#define tile_at panel_at
 
-/* What a lane has of a row of A: one element in sub-groups of 16, two in sub-groups of 8. */
-#if WARP_SIZE == 16
-typedef short8 fragment_a;
-#define ROW_SHARE(lane, tile, width, row, column)    (short)(tile)[tile_at(width, row, (column) + (lane))]
-#define COLUMN_SHARE(lane, tile, width, row, column) (short)(tile)[tile_at(width, (row) + (lane), column)]
-#else
 typedef int8 fragment_a;
-#define ROW_SHARE(lane, tile, width, row, column)                                                                  \
-    *(__local const int *)((tile) + tile_at(width, row, (column) + (lane) * 2))
-#define COLUMN_SHARE(lane, tile, width, row, column)                                                               \
-    pair_of((tile)[tile_at(width, (row) + (lane) * 2, column)],                                                    \
-            (tile)[tile_at(width, (row) + (lane) * 2 + 1, column)])
+typedef struct {
+    float8 v;
+} fragment_c;
+#if WARP_SIZE == 16
+typedef short8 fragment_b;
+#define PANEL_READ(panel) as_short8(intel_sub_group_block_read_us8(panel))
+#else
+typedef int8 fragment_b;
+#define PANEL_READ(panel) as_int8(intel_sub_group_block_read8((__local const uint *)(panel)))
 #endif
 
 INLINED fragment_a fragment_load_a(struct work_item item, __local const ushort *tile, uint width, uint row,
                                    uint column) {
-    fragment_a a;
-    EACH(i, FRAGMENT_M)
-        a[i] = ROW_SHARE(item.lane, tile, width, row + i, column);
-    return a;
-}
-
-INLINED fragment_a fragment_load_a_transposed(struct work_item item, __local const ushort *tile, uint width,
-                                              uint row, uint column) {
-    fragment_a a;
-    EACH(i, FRAGMENT_M)
-        a[i] = COLUMN_SHARE(item.lane, tile, width, row, column + i);
-    return a;
-}
-
-INLINED fragment_b fragment_load_b(struct work_item item, __local const ushort *tile, uint width, uint row,
-                                   uint column) {
-    fragment_b b;
-    EACH(i, FRAGMENT_K / 2)
-        b[i] = pair_of(tile[tile_at(width, row + i * 2, column + item.lane)],
-                       tile[tile_at(width, row + i * 2 + 1, column + item.lane)]);
-    return b;
+    return *(__local const int8 *)(tile + tile_at(width, row + item.lane, column));
 }
 
 INLINED fragment_b fragment_load_b_transposed(struct work_item item, __local const ushort *tile, uint width,
                                               uint row, uint column) {
-    fragment_b b;
-    EACH(i, FRAGMENT_K / 2)
-        b[i] = *(__local const int *)(tile + tile_at(width, row + item.lane, column + i * 2));
-    return b;
+    return PANEL_READ(tile + tile_at(width, row, column));
 }
+
+#define fragment_load_a_transposed fragment_load_a /* never called, as nothing reads across k */
+#define fragment_load_b            fragment_load_b_transposed
 
 INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a a, fragment_b b) {
 #if FP16
-    c->v = intel_sub_group_f16_f16_matrix_mad_k16(a, b, c->v);
+    c->v = intel_sub_group_f16_f16_matrix_mad_k16(b, a, c->v);
 #else
-    c->v = intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, c->v);
+    c->v = intel_sub_group_bf16_bf16_matrix_mad_k16(b, a, c->v);
 #endif
 }
 
-#define LANE_ROWS              FRAGMENT_ELEMENTS
-#define LANE_ROW_OF(i)         (i)
-#define LANE_IN_ROW(r)         (r)
-#define ROW_LANES              (FRAGMENT_N - 1)
-#define EXCHANGE(item, x, bit) intel_sub_group_shuffle_xor(x, bit)
+#ifdef cl_intel_bfloat16_conversions /* two instructions */
+#define pair_round_bf16(low, high) as_uint(intel_convert_bfloat162_as_ushort2((float2)(low, high)))
+#endif
+
+INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c) {
+    fragment_a a;
+    EACH(i, FRAGMENT_K / 2) {
+        const uint n = i * 2 / FRAGMENT_N, column = i * 2 % FRAGMENT_N;
+        a[i] = (int)operand_round_pair(c[n].v[column], c[n].v[column + 1]);
+    }
+    return a;
+}
+
+#define LANE_ROWS              1
+#define LANE_ROW_OF(i)         0
+#define LANE_IN_ROW(r)         0
+#define ROW_LANES              0
+#define EXCHANGE(item, x, bit) (x)

@@ -64,7 +64,7 @@ INLINED void fragment_multiply(struct work_item item, fragment_c *c, fragment_a 
 
 /* C [FRAGMENT_M, FRAGMENT_K] rounded to an A: a lane's share of A is where its share of C is (PTX ISA, the two
  * figures of fragments). */
-INLINED fragment_a c_to_a_direct(struct work_item item, const fragment_c *c) {
+INLINED fragment_a c_to_a(struct work_item item, const fragment_c *c) {
     return (fragment_a)(operand_round_pair(c->v[0], c->v[1]), operand_round_pair(c->v[2], c->v[3]),
                         operand_round_pair(c->v[4], c->v[5]), operand_round_pair(c->v[6], c->v[7]));
 }

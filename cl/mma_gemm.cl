@@ -350,13 +350,15 @@ INLINED void block_finish(struct work_item item, __local uint4 *memory, fragment
     __local float *strip = (__local float *)memory + item.warp * STRIP_SIZE;
     const uint row = item.warp / WARPS_ACROSS * WARP_M, column = item.warp % WARPS_ACROSS * WARP_N;
     barrier(CLK_LOCAL_MEM_FENCE);
-    EACH_BY(i, DOWN, STRIP_DOWN) {
-        if (i > 0)
+    EACH_BY(first, DOWN, STRIP_DOWN) {
+        if (first > 0)
             WARP_FENCE();
-        EACH(down, STRIP_DOWN)
-            strip_put(item, strip, down * FRAGMENT_M, sum[i + down]);
+        EACH(i, DOWN) {
+            if (i / STRIP_DOWN == first / STRIP_DOWN) /* Intel's compiler does not unroll the outer loop */
+                strip_put(item, strip, i % STRIP_DOWN * FRAGMENT_M, sum[i]);
+        }
         WARP_FENCE();
-        strip_finish(item, strip, target, task, row + i * FRAGMENT_M, column);
+        strip_finish(item, strip, target, task, row + first * FRAGMENT_M, column);
     }
 }
 
@@ -365,7 +367,7 @@ MATRIX_KERNEL(WARPS)
 void mma_gemm(uint m, uint n, uint k, uint whole, uint parts, uint depth, __global float *partial,
               __global const ushort *a, ulong a_at, uint a_stride, __global const ushort *b, ulong b_at,
               uint b_stride, TARGET_PARAMETERS) {
-    __local uint4 memory[(MEMORY_BYTES) / 16];
+    __local uint4 memory[(MEMORY_BYTES) / 16] __attribute__((aligned(32)));
     __local ushort(*stages)[STAGE_SIZE] = (__local ushort(*)[STAGE_SIZE])memory;
     MATRIX_BEGIN(item, WARPS);
     const struct target target = TARGET(m, n);

@@ -27,14 +27,14 @@ static const struct mma_tiles mfma[] = {{128, 128, 32, 64, 64, 2},
                                         {32, 128, 32, 32, 64, 2}};
 static const struct mma_tiles intel_8[] = {{128, 128, 32, 32, 16, 2},
                                            {128, 64, 32, 32, 16, 2},
-                                           {64, 64, 32, 16, 32, 2},
-                                           {128, 32, 32, 16, 32, 2},
-                                           {32, 128, 32, 32, 16, 2}};
+                                           {64, 64, 32, 16, 16, 2},
+                                           {128, 32, 32, 16, 16, 2},
+                                           {32, 128, 32, 16, 16, 2}};
 static const struct mma_tiles intel_16[] = {{128, 128, 32, 32, 32, 2},
                                             {128, 64, 32, 32, 32, 2},
                                             {64, 64, 32, 32, 32, 2},
-                                            {128, 32, 32, 32, 32, 2},
-                                            {32, 128, 32, 32, 32, 2}};
+                                            {128, 32, 32, 16, 32, 2},
+                                            {32, 128, 32, 16, 32, 2}};
 /* The emulation is slow. Two fragments of A per warp, so that tests see it when they are confused. */
 #define EMULATED {32, 32, 16, 32, 16, 2}
 static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULATED, EMULATED};
@@ -43,8 +43,8 @@ static const struct mma_tiles emulated[] = {EMULATED, EMULATED, EMULATED, EMULAT
 #define AMD(kind, name, file, tiles, warp, wide)                                                                   \
     {MATRIX_CORES_AMD_##kind, name, FILE_OF(file), tiles, warp, 16, 16, 16, .wide_fragments = (wide),              \
      .transposed_load = true}
-#define INTEL(tiles, warp, n)                                                                                      \
-    {MATRIX_CORES_INTEL, "XMX", FILE_OF("intel"), tiles, warp, 8, n, 16, .transposed_load = true}
+#define INTEL(tiles, warp)                                                                                         \
+    {MATRIX_CORES_INTEL, "XMX", FILE_OF("intel"), tiles, warp, warp, 8, 16, .transposed_load = true}
 
 static const struct matrix_cores all[] = {
     {MATRIX_CORES_NVIDIA, "mma.sync", FILE_OF("nvidia"), nvidia, 32, 16, 16, 16, .limits_registers = true},
@@ -52,8 +52,8 @@ static const struct matrix_cores all[] = {
     AMD(WMMA_GFX12, "WMMA", "amd_wmma_gfx12", wmma, 32, false), /* a lane has half of an operand */
     AMD(MFMA, "MFMA", "amd_mfma_16", mfma, 64, false),
     AMD(MFMA_GFX908, "MFMA", "amd_mfma_8", mfma, 64, false),
-    INTEL(intel_8, 8, 8),
-    INTEL(intel_16, 16, 16),
+    INTEL(intel_8, 8),
+    INTEL(intel_16, 16),
     {MATRIX_CORES_EMULATED, "an emulation for tests", FILE_OF("emulated"), emulated, 32, 16, 16, 16,
      .scratch_bytes = 1024},
 };

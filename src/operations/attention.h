@@ -34,6 +34,8 @@ struct attention_matrix_cores {
     struct attention_tiles {
         unsigned keys, block; /* rows that pass at a time, forward and backward */
         bool keep;            /* rows that stay are in registers */
+        unsigned warps;       /* of a work-group */
+        unsigned shares;      /* warps that have the same rows, and a part of the channels each */
     } tiles;
     struct kernel kernels[2][ATTENTION_KERNELS]; /* without dropout, and with it where shape.drops */
 };

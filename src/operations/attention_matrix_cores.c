@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define WARPS           4  /* of a work-group */
 #define STRIP           16 /* rows whose scores a warp has at a time in the backward pass */
 #define HEAD_SIZE_UNIT  16
 #define HEAD_SIZE_LIMIT 128
@@ -13,47 +12,55 @@
 
 /* ---- tiles */
 
-/* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
- * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments; in Intel's sub-groups
- * of 8 a work-item has twice the sums of one in sub-groups of 16. */
-static struct attention_tiles choose_tiles(const struct matrix_cores *unit, bool wide, size_t local_bytes) {
-    static const struct attention_tiles usual[] = {{64, 32, true}, {32, 32, true}},
-                                        rdna3[] = {{64, 16, true}, {32, 16, false}},
-                                        rdna4_and_intel[] = {{64, 32, true}, {32, 16, false}},
-                                        sub_groups_of_8[] = {{16, 16, false}, {16, 16, false}};
-    const struct attention_tiles *tiles =
-        unit->wide_fragments                                                            ? rdna3
-        : unit->kind == MATRIX_CORES_INTEL && unit->warp == 8                           ? sub_groups_of_8
-        : unit->kind == MATRIX_CORES_INTEL || unit->kind == MATRIX_CORES_AMD_WMMA_GFX12 ? rdna4_and_intel
-                                                                                        : usual;
-    struct attention_tiles chosen = tiles[wide];
-    if (wide && local_bytes < ROOMY) {
-        chosen.block = 16;
-    }
-    return chosen;
-}
-
-/* Whether rows that are read across are transposed on their way into local memory: where matrix cores read
- * fragments fast along k only, but for Intel's, whose compiler leaves the rows on their way in memory. */
-static bool transposes(const struct matrix_cores *unit) {
-    return unit->transposed_load && unit->kind != MATRIX_CORES_INTEL;
+/* Rows of a group. */
+static size_t rows_of(const struct matrix_cores *unit, struct attention_tiles tiles) {
+    return tiles.warps / tiles.shares * unit->m;
 }
 
 /* Bytes of local memory of the kernel that needs most: rows that pass, as they lie and perhaps across; those that
  * stay unless they are kept in registers; C on its way to A; bits of dropout; numbers of rows, and parts of their
  * sums. */
 static size_t local_needed(const struct matrix_cores *unit, struct attention_tiles tiles, int64_t head_size) {
-    const size_t size = (size_t)head_size, pad = 8, rows = WARPS * unit->m, row = size + pad;
-    const bool turns = transposes(unit);
+    const size_t size = (size_t)head_size, pad = 8, rows = rows_of(unit, tiles), row = size + pad;
+    const bool turns = unit->transposed_load;
     const size_t keys_across = turns ? size * (tiles.keys + pad) : tiles.keys * row;
     const size_t both = tiles.keys * row + keys_across;
     const size_t forward = (tiles.keep ? size_larger(both, rows * row) : both + rows * row) * 2;
     const size_t block = 2 * tiles.block * row + (turns ? 2 * size * (tiles.block + pad) : 2 * tiles.block * row);
     const size_t backward = (tiles.keep ? size_larger(block, rows * row) : block + 2 * rows * row) * 2;
     const size_t kept = rows * (tiles.block / 4 + 1) + tiles.block * (rows / 4 + 1);
-    const size_t turned = WARPS * unit->m * (unit->k + pad) * 2;
-    return size_larger(forward + rows * (tiles.keys / 4 + 1), backward + (turns ? 1 : 2) * kept) + turned +
-           WARPS * unit->scratch_bytes + size_larger(WARPS * unit->warp * 4 + 8 * rows, 16 * tiles.block);
+    return size_larger(forward + rows * (tiles.keys / 4 + 1), backward + (turns ? 1 : 2) * kept) +
+           tiles.warps * unit->scratch_bytes +
+           size_larger(tiles.warps * unit->warp * 4 + 8 * rows, 16 * tiles.block);
+}
+
+/* For heads of up to 64 channels, and wider ones. Registers decide: more than this, and the compilers spill
+ * (docs/notes/matrix_cores.md). RDNA 3 needs twice the registers of others for its fragments. */
+static const struct attention_tiles *known_tiles(const struct matrix_cores *unit) {
+    static const struct attention_tiles usual[] = {{64, 32, true, 4, 1}, {32, 32, true, 4, 1}},
+                                        rdna3[] = {{64, 16, true, 4, 1}, {32, 16, false, 4, 1}},
+                                        rdna4[] = {{64, 32, true, 4, 1}, {32, 16, false, 4, 1}},
+                                        intel_8[] = {{32, 16, false, 8, 1}, {16, 16, false, 16, 4}},
+                                        intel_16[] = {{64, 32, false, 8, 1}, {32, 16, false, 16, 2}};
+    if (unit->kind == MATRIX_CORES_INTEL) {
+        return unit->warp == 8 ? intel_8 : intel_16;
+    }
+    return unit->wide_fragments ? rdna3 : unit->kind == MATRIX_CORES_AMD_WMMA_GFX12 ? rdna4 : usual;
+}
+
+static struct attention_tiles choose_tiles(const struct matrix_cores *unit, int64_t head_size, size_t local_bytes) {
+    const bool wide = head_size > 64;
+    struct attention_tiles chosen = known_tiles(unit)[wide];
+    if (wide && local_bytes < ROOMY) {
+        chosen.block = 16;
+    }
+    while (head_size / unit->n % chosen.shares != 0) { /* a share has whole fragments */
+        chosen.shares /= 2;
+    }
+    if (chosen.shares > 1 && local_needed(unit, chosen, head_size) > local_bytes) {
+        chosen.warps /= 2;
+    }
+    return chosen;
 }
 
 /* ---- opening */
@@ -68,12 +75,12 @@ static int build(struct operations *operations, bool drops) {
     snprintf(text, sizeof(text),
              "%s -DVEC=1 -DKEY_VEC=1 -DWARP_SIZE=%u -DFP16=%d -DTRANSPOSED_LOAD=%d -DDROPS=%d -DHEADS=%" PRId64
              " -DKV_HEADS=%" PRId64 " -DHEAD_SIZE=%" PRId64
-             " -DSCALE=%.9ef -DWARPS=%d -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
+             " -DSCALE=%.9ef -DWARPS=%u -DSHARES=%u -DKEYS=%u -DBLOCK=%u -DSTRIP=%d -DKEEP=%d%s",
              cores->unit.kind == MATRIX_CORES_EMULATED ? "-cl-opt-disable"
                                                        : "", /* three times as fast to compile */
-             cores->unit.warp, operations->shape.type == ELEMENT_FP16, transposes(&cores->unit), drops, heads.heads,
-             heads.kv_heads, heads.size, attention_scale(&operations->shape), WARPS, cores->tiles.keys,
-             cores->tiles.block, STRIP, cores->tiles.keep,
+             cores->unit.warp, operations->shape.type == ELEMENT_FP16, cores->unit.transposed_load, drops,
+             heads.heads, heads.kv_heads, heads.size, attention_scale(&operations->shape), cores->tiles.warps,
+             cores->tiles.shares, cores->tiles.keys, cores->tiles.block, STRIP, cores->tiles.keep,
              device_registers_option(&compute->device, REGISTERS_MANY));
     static const char *const names[ATTENTION_KERNELS] = {
         [FORWARD] = "forward", [BACKWARD_QUERIES] = "backward_queries", [BACKWARD_KEYS] = "backward_keys"};
@@ -109,9 +116,9 @@ int attention_matrix_cores_open(struct operations *operations, const struct matr
     }
     struct attention_matrix_cores *cores = memory_zeroed(1, sizeof(*cores));
     cores->unit = unit ? *unit : own;
-    cores->tiles = choose_tiles(&cores->unit, head_size > 64, device->local_bytes);
+    cores->tiles = choose_tiles(&cores->unit, head_size, device->local_bytes);
     operations->attention_matrix_cores = cores;
-    const size_t items = (size_t)WARPS * cores->unit.warp;
+    const size_t items = (size_t)cores->tiles.warps * cores->unit.warp;
     const size_t needed = local_needed(&cores->unit, cores->tiles, head_size);
     const bool fits = items <= device->max_work_group && needed <= device->local_bytes;
     if (!fits) {
@@ -143,7 +150,8 @@ void attention_matrix_cores_close(struct operations *operations) {
 
 /* Work-groups: blocks of rows of so many heads of each sequence. */
 static uint64_t groups_of(const struct operations *operations, struct token_shape tokens, int64_t heads) {
-    const uint64_t rows = (uint64_t)WARPS * operations->attention_matrix_cores->unit.m;
+    const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
+    const uint64_t rows = rows_of(&cores->unit, cores->tiles);
     return (uint64_t)(tokens.batch * heads) * (((uint64_t)tokens.sequence + rows - 1) / rows);
 }
 
@@ -157,12 +165,13 @@ bool attention_matrix_cores_take(const struct operations *operations, struct tok
 /* A pass with so many matrix multiplications over blocks of rows and all before them, or (`keys`) after them. */
 static struct launch launch_of(const struct operations *operations, const struct kernel *kernel,
                                const struct attention_pass *pass, bool keys, int gemms) {
-    const struct matrix_cores *unit = &operations->attention_matrix_cores->unit;
-    const double rows = (double)WARPS * unit->m, blocks = ceil((double)pass->tokens.sequence / rows);
+    const struct attention_matrix_cores *cores = operations->attention_matrix_cores;
+    const double rows = (double)rows_of(&cores->unit, cores->tiles),
+                 blocks = ceil((double)pass->tokens.sequence / rows);
     const double computed = 0.5 * blocks * (blocks + 1.0) * rows * rows; /* pairs, in whole blocks */
     const int64_t heads = keys ? pass->heads.kv_heads : pass->heads.heads;
     struct launch launch = attention_launch(kernel, pass, (size_t)groups_of(operations, pass->tokens, heads),
-                                            (size_t)WARPS * unit->warp, gemms);
+                                            (size_t)cores->tiles.warps * cores->unit.warp, gemms);
     launch.padded_flops = 2.0 * gemms * computed * (double)(pass->tokens.batch * pass->heads.y_row);
     launch.on_matrix_cores = true;
     return launch;

@@ -101,7 +101,22 @@ static const char intel_before[] =
            "#endif\n"
            "float8 intel_sub_group_bf16_bf16_matrix_mad_k16(emulated_a a, int8 b, float8 c);\n"
            "float8 intel_sub_group_f16_f16_matrix_mad_k16(emulated_a a, int8 b, float8 c);\n"
-           "float intel_sub_group_shuffle_xor(float x, uint bit);\n";
+           "float intel_sub_group_shuffle_xor(float x, uint bit);\n"
+           "#ifdef WARP_SIZE\n" /* 8 rows of a number for each lane, from where the first lane says */
+           "int emulated_take(int x, int lane);\n"
+           "#define EMULATED_BLOCK_READ(name, type) \\\n"
+           "    type##8 name(const __local type *from) { \\\n"
+           "        const size_t first = (uint)emulated_take((int)(size_t)from, 0); \\\n"
+           "        const __local type *own = (const __local type *)first + get_local_id(0) % WARP_SIZE; \\\n"
+           "        type##8 rows; \\\n"
+           "        __attribute__((opencl_unroll_hint(8))) for (uint i = 0; i < 8; i++) \\\n"
+           "            rows[i] = own[i * WARP_SIZE]; \\\n"
+           "        return rows; \\\n"
+           "    }\n"
+           "EMULATED_BLOCK_READ(intel_sub_group_block_read8, uint)\n"
+           "EMULATED_BLOCK_READ(intel_sub_group_block_read_us8, ushort)\n"
+           "#endif\n"
+           "#define sub_group_barrier(flags) __asm__ volatile(\"bar.warp.sync 0xffffffff;\" ::: \"memory\")\n";
 
 static struct _cl_platform_id nvidia = {&dispatch, "NVIDIA CUDA", "cl_nv_compiler_options", ""},
                               amd = {&dispatch, "AMD Accelerated Parallel Processing", "", amd_before},

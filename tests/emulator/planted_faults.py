@@ -31,7 +31,7 @@ KINDS = LOCAL, GLOBAL, FLAGS, FENCES, WAITS, PLACES, SWAPS, INSTRUCTIONS, STRIDE
 CHECKS = {"race for local memory": "races: .* local memory", "race for a buffer": "races: .* buffer", "copy under way": "still copies",
           "alignment": "not aligned", "compiler": "cannot compile", "numbers": ""}
 
-GEMM, ATTENTION, MUON = "mma_gemm.cl", "attention_matrix_cores.cl", "muon.cl"
+GEMM, ATTENTION, INTEL, MUON = "mma_gemm.cl", "attention_matrix_cores.cl", "matrix_cores_intel.cl", "muon.cl"
 BARRIER, FENCE = "barrier(CLK_LOCAL_MEM_FENCE);", "WARP_FENCE();"
 BARRIERS = BARRIER, "GROUP_BARRIER();", "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 TOGETHER = "GROUP_BARRIER(); /* together"  # orders nothing, but keeps work-items at one place for the cache
@@ -76,9 +76,7 @@ def left_out():
     groups = []
     for file, test in ((GEMM, "quick_gemm"), (ATTENTION, "quick_attention")):
         for needle, kind in ((BARRIER, LOCAL), (FENCE, FENCES), ("COPY_WAIT(0);", WAITS), ("COPY_WAIT(BEHIND);", WAITS)):
-            if (file, needle) == (ATTENTION, FENCE):
-                continue # only Intel's kernels have these, and the emulation lets the lanes of a sub-group rely on their order
-            devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100")
+            devices = ("sm_80",) if needle.startswith("COPY") else ("sm_80", "gfx1100", "Max")
             for nth, what in places(file, needle):
                 groups.append([Fault(kind, what, file, needle, ";", device, (test,), nth, needle == FENCE) for device in devices])
     for file in sorted(os.listdir(KERNELS)):
@@ -110,9 +108,13 @@ def faults():
               ("quick_attention",), daily=True),
         Fault(PLACES, "WMMA: numbers of columns where no lane looks for them", ATTENTION, "+ VALUE_PLACE(place % BLOCK)", "+ place % BLOCK", "gfx1100",
               ("quick_attention",)),
-        Fault(PLACES, "XMX: wrong element along k", "matrix_cores_intel.cl", "(column) + (lane) * 2))", "(column) + (lane)))", "Arc", ("quick_gemm",), daily=True),
-        Fault(SWAPS, "XMX: pairs of B change places", "matrix_cores_intel.cl", "high << 16 | low", "low << 16 | high", "Max", ("quick_gemm",)),
-        Fault(PLACES, "XMX: wrong row of C", "matrix_cores_intel.cl", "fragment_row(item, i)    (i)", "fragment_row(item, i)    ((i) ^ 1)", "Max", ("quick_gemm",)),
+        Fault(STRIDES, "XMX: panels of a tile overlap", INTEL, "column / 16 * 128", "column / 16 * 64", "Arc", ("quick_gemm",), daily=True),
+        Fault(PLACES, "XMX: rows of a panel change places", INTEL, "row % 8 * 16", "(row % 8 ^ 1) * 16", "Max", ("quick_gemm",)),
+        Fault(PLACES, "XMX: all lanes have one row of A", INTEL, "row + item.lane", "row", "Arc", ("quick_gemm",)),
+        Fault(PLACES, "XMX: wrong column of C", INTEL, "fragment_column(item, i) (i)", "fragment_column(item, i) ((i) ^ 2)", "Max", ("quick_gemm",)),
+        Fault(INSTRUCTIONS, "XMX: factors change places", INTEL, "mad_k16(b, a, c->v)", "mad_k16(a, b, c->v)", "Arc", ("quick_gemm",), 1),
+        Fault(SWAPS, "XMX: pairs of an A that was a C change places", INTEL, ".v[column], c[n].v[column + 1]", ".v[column + 1], c[n].v[column]", "Max",
+              ("quick_attention",)),
         Fault(STRIDES, "next tile along k by a wrong stride", GEMM, "(ulong)BLOCK_K * source->stride", "(ulong)BLOCK_K * (source->stride - 8)", "sm_80", ("quick_gemm",)),
     ]
     operations = [
@@ -124,6 +126,9 @@ def faults():
               ("--tiny", "--filter", "final_norm"), program="test_operations"),
         Fault(STRIDES, "dropout's element one too far", ATTENTION, "% 4", "% 4 + 1", "sm_80", ("quick_attention",), 0),
         Fault(SWAPS, "transposed rows change places in pairs", ATTENTION, "e % 2 ?", "e % 2 == 0 ?", "gfx90a", ("quick_attention",), daily=True),
+        Fault(PLACES, "warps that share rows add up the same channels", ATTENTION, "((item).warp % SHARES * ACROSS * FRAGMENT_N)", "0", "Arc",
+              ("attention_128",)),
+        Fault(SUMS, "all warps that share rows write their lse", ATTENTION, " && item.warp % SHARES == 0", "", "Max", ("attention_128",), daily=True),
         Fault(SUMS, "queries past the end count", ATTENTION, "LOG2E * value : INFINITY", "LOG2E * value : 0.0f", "gfx1100", ("quick_attention",)),
         Fault(SUMS, "a block that the diagonal crosses is not masked", ATTENTION, "key + KEYS <= first", "key <= first", "sm_80", ("quick_attention",)),
     ]

@@ -262,7 +262,7 @@ static int list_others(struct compute *compute) {
 #define INTEL_GPU(width)                                                                                           \
     {.platform_name = INTEL_PLATFORM,                                                                              \
      .max_work_group = 1024,                                                                                       \
-     .local_bytes = 64 << 10,                                                                                      \
+     .local_bytes = (width) == 16 ? 128 << 10 : 64 << 10, /* Data Center GPU Max, Arc A */                         \
      .has_intel_matrix = true,                                                                                     \
      .sub_group = (width)}
 
