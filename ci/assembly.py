@@ -5,18 +5,19 @@ groups of the kernel a core has at a time. ci/assembly.txt has the most instruct
 lowers them, and a higher one is written by hand, with its reason in the log. Loads of 16 bits from local memory are not allowed.
 
 The programs are model M's in bf16, as tests/programs/list_programs.c lists them. The compilers are those of ci/portability.py, and ptxas
-for NVIDIA. This program reads ptxas's machine code by itself. Exit status: 0 all well, 1 a loop is worse than its limit, 2 wrong usage, 3 a compiler is missing.
+for NVIDIA. This program reads ptxas's machine code by itself; iga64 disassembles that of Intel's ocloc. Exit status: 0 all well, 1 a loop is worse than its limit, 2 wrong usage, 3 a compiler is missing.
 """
 import argparse
 import collections
 import os
 import re
+import shutil
 import struct
 import sys
 import tempfile
 
 import portability
-from vendors import Failure, elf_section
+from vendors import Failure, elf_section, intel_kernels, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMITS = os.path.join(HERE, "assembly.txt")
@@ -25,7 +26,8 @@ DOCUMENT = os.path.join(HERE, "..", "docs", "notes", "matrix_cores.md")
 BEGIN, END = "<!-- ci/assembly.py writes from here -->", "<!-- to here -->"
 
 # What a core has for groups. NVIDIA, "CUDA C++ Programming Guide", compute capability 8.6: registers of 32 bits, given out to warps in units;
-# AMD, "RDNA 3" and "CDNA 3 Instruction Set Architecture", vector registers of a lane in each of `units` SIMDs, in units of `granule`.
+# AMD, "RDNA 3" and "CDNA 3 Instruction Set Architecture", vector registers of a lane in each of `units` SIMDs, in units of `granule`;
+# Intel, "oneAPI GPU Optimization Guide", of a Xe core: vector engines, whose threads have 128 or 256 of an engine's 1024 registers.
 Core = collections.namedtuple("Core", "units registers granule waves local warp")
 CORES = {
     "sm_86": Core(4, 512, 8, 12, 100 << 10, 32),
@@ -33,8 +35,10 @@ CORES = {
     "gfx1201": Core(2, 1536, 24, 16, 64 << 10, 32),
     "gfx90a": Core(4, 512, 8, 8, 64 << 10, 64),
     "gfx942": Core(4, 512, 8, 8, 64 << 10, 64),
+    "ocloc:dg2-g10": Core(16, 1024, 128, 8, 128 << 10, 8),
+    "ocloc:pvc": Core(8, 1024, 128, 8, 128 << 10, 16),
 }
-DAILY, DAILY_PROGRAMS = ("sm_86", "gfx90a", "gfx1100"), ("attention", "gemm")
+DAILY, DAILY_PROGRAMS = ("sm_86", "gfx90a", "gfx1100", "ocloc:dg2-g10"), ("attention", "gemm")
 # Names of programs, and what is in their labels. The GEMMs are y = x w^T, the gradients of x and of w.
 PROGRAMS = {
     "attention": ("attention_matrix_cores.cl", "DROPS=0", "HEAD_SIZE=64"),
@@ -125,6 +129,50 @@ def nvidia_kernels(tools, target, program):
     return found
 
 
+# Intel's instructions by iga64's names; those that go to memory by the message that stands behind them, such as load.slm.d32x4.a32: 4 numbers
+# of 32 bits for each lane, or with a t behind them for the whole sub-group.
+INTEL_KINDS = (
+    ("matrix", "dpas"), ("scratch", r".*scratch|.*\.ss\["), ("local load", r"load\.slm"), ("local store", r"store\.slm"),
+    ("global load", r"load\.ugm"), ("branch", "jmpi|goto|join|while|if|else|endif|br[cd]|break|call|ret|halt"),
+    ("wait", "sync|fence|signal|nop"), ("move", "mov|sel|csel"), ("float", r"math|\S+ h?f$"), ("integer", "."))
+INTEL_FAMILY = {"dg2-g10": "xehpg", "pvc": "xehpc"}
+
+
+def intel_instruction(text, width, labels):
+    text, _, message = re.sub(r"^(\([^)|]+\))?\s*", "", text).partition("//")
+    name = re.match(r"\S+", text)[0]
+    typed = re.search(r">:(\w+)", text)
+    kind = classify(message.rpartition(";")[2].strip() if name.startswith("send") else f"{name} {typed[1]}" if typed else name, INTEL_KINDS)
+    size = re.search(r"\.d(\d+)(?:u32)?(?:x(\d+)(t?))?\.", message)
+    bits = max(int(size[1]), int(size[1]) * int(size[2] or 1) // (width if size[3] else 1)) if size else 0
+    aim = re.search(r"\bL\d+\b", text) if kind == "branch" else None
+    return Instruction(kind, bits, labels.get(aim[0]) if aim else None)
+
+
+def intel_code(text, width):
+    """The instructions of iga64's text; a label is on a line of its own before what it names."""
+    code, labels = [], {}
+    for line in filter(str.strip, text.split("\n")):
+        if re.match(r"L\d+:", line):
+            labels[line.strip()[:-1]] = len(code)
+        else:
+            code.append(intel_instruction(line.strip(), width, labels))
+    return code
+
+
+def ocloc_kernels(tools, target, program):
+    gpu = portability.gpu_of(target)
+    elf, printed = tools.own["ocloc"].build(gpu, portability.own_options(target, program), program.text)
+    found = {}
+    for name, numbers in intel_kernels(elf, printed).items():
+        with tempfile.NamedTemporaryFile(suffix=".bin") as file:
+            file.write(elf_section(elf, ".text." + name))
+            file.flush()
+            text = run(["iga64", "-d", "-p=" + INTEL_FAMILY[gpu], file.name])[0].decode()
+        found[name] = Kernel(intel_code(text, numbers.width), numbers.registers, numbers.local, warps_of(program))
+    return found
+
+
 def warps_of(program):
     """Warps of a group, from the constants that the program is built with."""
     value = dict(re.findall(r"-D(\w+)=(\d+)", " ".join(program.options)))
@@ -136,6 +184,8 @@ def compile_kernels(tools, target, program):
     """{name: Kernel}"""
     if target.vendor == "NVIDIA":
         return nvidia_kernels(tools, target, program)
+    if target.vendor == "ocloc":
+        return ocloc_kernels(tools, target, program)
     assembly = portability.amd_assembly(tools, target, program)
     codes = amd_kernels(assembly)
     return {name: Kernel(codes[name], int(value["vgpr_count"]), int(value["group_segment_fixed_size"]), warps_of(program))
@@ -289,7 +339,7 @@ def row_of(key, loop, kernel, groups):
     target, program, name, number = key
     kinds = loop.kinds
     return [target, program, re.sub(r"attention_matrix_cores_|mma_", "", name), number, kinds["matrix"], instructions(loop), f"{price(loop):.2f}",
-            *(loop.loads[bits] for bits in (128, 64, 32, 16)), kinds["local store"], kinds["global load"], kinds["float"], kinds["integer"],
+            sum(count for bits, count in loop.loads.items() if bits >= 128), *(loop.loads[bits] for bits in (64, 32, 16)), kinds["local store"], kinds["global load"], kinds["float"], kinds["integer"],
             kinds["move"], kinds["branch"], kinds["wait"], kernel.registers, kernel.local, groups]
 
 
@@ -316,7 +366,7 @@ def programs_of(programs, target, names):
     """[(name, program)]: the first that has all that its label must have, since others differ in what follows the loops."""
     found = []
     for name in names:
-        own = [program for program in programs if program.target == target.name and "-DFP16=0" in program.options
+        own = [program for program in programs if program.target == (target.matrix or target.name) and "-DFP16=0" in program.options
                and set(PROGRAMS[name]) <= set(program.label.split())]
         if not own:
             raise Failure(f"{target.name}: list_programs lists no {' '.join(PROGRAMS[name])}")
@@ -340,7 +390,8 @@ def parse():
 def usable(tools, name):
     """The target, or None with a line that says why not."""
     target = next(target for target in portability.TARGETS if target.name == name)
-    reason = tools.lacks(target) or ("no ptxas" if target.vendor == "NVIDIA" and not tools.ptxas else None)
+    reason = tools.lacks(target) or ("no ptxas" if target.vendor == "NVIDIA" and not tools.ptxas else
+                                     f"no iga64: {portability.SETUP_INSTALLS}" if target.vendor == "ocloc" and not shutil.which("iga64") else None)
     if reason:
         print(f"{name}: SKIPPED: {reason}")
     return None if reason else target

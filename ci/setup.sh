@@ -70,8 +70,9 @@ comgr_packages() {
     done
 }
 
-# Intel's compiler ocloc, or the libraries of the one that install_ocloc unpacks. Debian 13 has neither.
+# Intel's compiler ocloc, or the libraries of the one that install_ocloc unpacks, and its disassembler iga64. Debian 13 has neither compiler.
 ocloc_packages() {
+    ! available libigc-tools || echo libigc-tools
     if available intel-ocloc; then
         echo intel-ocloc
     else

@@ -17,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 
-# Of a kernel: registers (AMD: vector registers), bytes of scratch memory of a work-item, registers that are spilled there, and the
-# work-items that share an instruction.
-Numbers = collections.namedtuple("Numbers", "registers scratch spills width")
+# Of a kernel: registers (AMD: vector registers), bytes of scratch memory of a work-item, registers that are spilled there, the work-items
+# that share an instruction, and on Intel's GPUs bytes of local memory.
+Numbers = collections.namedtuple("Numbers", "registers scratch spills width local", defaults=(0,))
 
 LIBRARIES = [os.environ["COMGR_LIBRARY"]] if "COMGR_LIBRARY" in os.environ else ["libamd_comgr.so.3", "libamd_comgr.so.2"]
 ARCHITECTURE = "amdgcn-amd-amdhsa--"
@@ -185,14 +185,18 @@ class Ocloc:
     def knows(self, gpu):
         return subprocess.run([self.path, "ids", gpu], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
-    def compile(self, gpu, options, text):
+    def build(self, gpu, options, text):
+        """The device binary, and what the compiler prints."""
         with tempfile.TemporaryDirectory() as folder:
             source = pathlib.Path(folder, "program.cl")
             source.write_text(text, encoding="utf-8")
             printed = run([self.path, "compile", "-file", source, "-device", gpu, "-options", " ".join(options), "--format", "zebin",
                            "-out_dir", folder], seconds=OCLOC_SECONDS)[0]
             binary, = pathlib.Path(folder).glob("*.bin")
-            return intel_kernels(binary.read_bytes(), printed.decode(errors="replace"))
+            return binary.read_bytes(), printed.decode(errors="replace")
+
+    def compile(self, gpu, options, text):
+        return intel_kernels(*self.build(gpu, options, text))
 
 
 def elf_section(elf, name):
@@ -220,7 +224,7 @@ def intel_kernels(elf, printed):
         scratch = sum(int(size) if of_item else -(-int(size) // width)
                       for size, of_item in re.findall(r"^ +size: +(\d+)$(\n +is_simt_thread: +true$)?", buffers, re.M))
         if not name.startswith("Intel_Symbol_Table"):
-            found[name] = Numbers(int(value["grf_count"]), scratch, int(spilled.get(name, 0)), width)
+            found[name] = Numbers(int(value["grf_count"]), scratch, int(spilled.get(name, 0)), width, int(value.get("slm_size", 0)))
     return found
 
 
