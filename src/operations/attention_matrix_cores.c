@@ -40,8 +40,8 @@ static const struct attention_tiles *known_tiles(const struct matrix_cores *unit
     static const struct attention_tiles usual[] = {{64, 32, true, 4, 1}, {32, 32, true, 4, 1}},
                                         rdna3[] = {{64, 16, true, 4, 1}, {32, 16, false, 4, 1}},
                                         rdna4[] = {{64, 32, true, 4, 1}, {32, 16, false, 4, 1}},
-                                        intel_8[] = {{32, 16, false, 8, 1}, {16, 16, false, 16, 4}},
-                                        intel_16[] = {{64, 32, false, 8, 1}, {32, 16, false, 16, 2}};
+                                        intel_8[] = {{32, 16, false, 16, 1}, {16, 16, false, 16, 4}},
+                                        intel_16[] = {{32, 32, false, 8, 1}, {32, 16, false, 16, 2}};
     if (unit->kind == MATRIX_CORES_INTEL) {
         return unit->warp == 8 ? intel_8 : intel_16;
     }

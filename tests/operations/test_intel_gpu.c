@@ -127,8 +127,8 @@ static void check_programs(struct compute *compute, bool expected) {
     assert_option("attention_gpu.cl", AS_NEEDED, expected);
     operations_release(&operations);
 
-    check_attention(compute, 8, "-DWARPS=8 -DSHARES=1 -DKEYS=32 -DBLOCK=16 -DSTRIP=16 -DKEEP=0");
-    check_attention(compute, 16, "-DWARPS=8 -DSHARES=1 -DKEYS=64 -DBLOCK=32 -DSTRIP=16 -DKEEP=0");
+    check_attention(compute, 8, "-DWARPS=16 -DSHARES=1 -DKEYS=32 -DBLOCK=16 -DSTRIP=16 -DKEEP=0");
+    check_attention(compute, 16, "-DWARPS=8 -DSHARES=1 -DKEYS=32 -DBLOCK=32 -DSTRIP=16 -DKEEP=0");
 
     struct gemm_state state = {.mma = {.cores = matrix_cores_emulated()}};
     compute->attached = &state;
