@@ -154,19 +154,25 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
 }
 
 /* What the instructions of the kernel's loop, or what they move through local memory, take on a full device. */
-static double loop_seconds(const struct gpu_model *model, const struct gpu_work *work) {
+static struct gpu_time loop_time(const struct gpu_model *model, const struct gpu_work *work) {
     for (const struct matrix_loop *loop = model->loops; loop && loop->kernel; loop++) {
         if (strcmp(loop->kernel, work->kernel) == 0) {
-            const double cycles = fmax(loop->instructions / model->issued, loop->local_bytes / LOCAL_BYTES);
-            return work->padded_flops / model->matrix_flops * cycles / (model->clock * model->cores);
+            const double issue = loop->instructions / model->issued, local = loop->local_bytes / LOCAL_BYTES;
+            const double cycles = work->padded_flops / model->matrix_flops * fmax(issue, local);
+            return (struct gpu_time){cycles / (model->clock * model->cores),
+                                     issue >= local ? "issue" : "local memory"};
         }
     }
-    return 0.0;
+    return (struct gpu_time){0.0, NULL};
+}
+
+static struct gpu_time longer(struct gpu_time one, struct gpu_time other) {
+    return other.seconds > one.seconds ? other : one;
 }
 
 /* Of a launch with a known number of groups, only a share of the waves' slots may have one. A core of a CPU runs
  * one group at a time. */
-double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work) {
+struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_work *work) {
     const bool alone = model->device.is_cpu || work->local > ITEMS_AT_A_TIME;
     const double slots = model->cores * (alone ? 1.0 : floor(ITEMS_AT_A_TIME / fmax(work->local, 1.0)));
     double bandwidth = BANDWIDTH_REACHED * model->bandwidth;
@@ -177,7 +183,15 @@ double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *w
         filled = work->groups / (ceil(work->groups / slots) * slots);
     }
     rate *= filled;
-    const double arithmetic = work->padded_flops > 0.0 ? work->padded_flops / rate : 0.0;
-    const double beside = work->on_matrix_cores ? loop_seconds(model, work) / filled : 0.0;
-    return fmax(fmax(work->bytes / bandwidth, arithmetic), beside) + LAUNCH_SECONDS;
+    struct gpu_time time = {work->bytes / bandwidth, "memory"};
+    if (work->padded_flops > 0.0) {
+        time = longer(time, (struct gpu_time){work->padded_flops / rate, "arithmetic"});
+    }
+    if (work->on_matrix_cores) {
+        struct gpu_time loop = loop_time(model, work);
+        loop.seconds /= filled;
+        time = longer(time, loop);
+    }
+    time.seconds += LAUNCH_SECONDS;
+    return time;
 }

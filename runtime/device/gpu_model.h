@@ -52,4 +52,8 @@ struct gpu_work {
     bool on_matrix_cores; /* its flops are the matrix cores' */
     const char *kernel;
 };
-double gpu_model_seconds(const struct gpu_model *model, const struct gpu_work *work);
+struct gpu_time {
+    double seconds;
+    const char *limit; /* which of these is the largest, by its name above */
+};
+struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_work *work);

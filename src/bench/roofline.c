@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Sums over launches: counts, bytes, FLOPs (padded: with those at the edges of tiles), and seconds by
- * gpu_model_seconds. */
+ * gpu_model_time. */
 enum sum { LAUNCHES, WAITS, BYTES, READ, WRITTEN, FLOPS, PADDED_FLOPS, SECONDS, SUMS };
 static const char *const sum_names[SUMS] = {"launches", "waits", "bytes",        "read",
                                             "written",  "flops", "padded_flops", "seconds"};
@@ -21,6 +21,7 @@ static const char *const sum_names[SUMS] = {"launches", "waits", "bytes",       
 struct launch_row {
     struct launch_entry entry; /* the first of them */
     double sums[SUMS];
+    const char *limit; /* what limits one of these launches, as struct gpu_time has it */
 };
 
 struct launch_table {
@@ -52,7 +53,7 @@ static void add(double to[SUMS], const double from[SUMS]) {
 /* Adds to the row of the entry's module, with `kernel` to that of its kernel and size; a new one behind the others
  * if need be. */
 static void add_to_row(struct launch_table *table, const struct launch_entry *entry, const double sums[SUMS],
-                       bool kernel) {
+                       const char *limit, bool kernel) {
     size_t i = 0;
     for (; i < table->count; i++) {
         const struct launch_entry *other = &table->rows[i].entry;
@@ -64,7 +65,7 @@ static void add_to_row(struct launch_table *table, const struct launch_entry *en
     }
     if (i == table->count) {
         table->rows = memory_resize(table->rows, ++table->count, sizeof *table->rows);
-        table->rows[i] = (struct launch_row){.entry = *entry};
+        table->rows[i] = (struct launch_row){.entry = *entry, .limit = limit};
     }
     add(table->rows[i].sums, sums);
 }
@@ -84,11 +85,10 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
                                       .padded_flops = flops,
                                       .on_matrix_cores = entry->on_matrix_cores,
                                       .kernel = entry->name};
-        const double sums[SUMS] = {entry->launches, entry->waits,
-                                   bytes,           entry->read,
-                                   entry->written,  entry->flops,
-                                   flops,           entry->launches ? gpu_model_seconds(model, &work) : 0.0};
-        add_to_row(&estimate->kernels, entry, sums, true);
+        const struct gpu_time time = gpu_model_time(model, &work);
+        const double sums[SUMS] = {entry->launches, entry->waits, bytes, entry->read,
+                                   entry->written,  entry->flops, flops, entry->launches ? time.seconds : 0.0};
+        add_to_row(&estimate->kernels, entry, sums, time.limit, true);
         add(estimate->all, sums);
         estimate->narrow += entry->groups > 0 && entry->groups < 2 * (size_t)model->cores;
     }
@@ -97,7 +97,7 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
     }
     for (size_t i = 0; i < estimate->kernels.count; i++) {
         const struct launch_row *row = &estimate->kernels.rows[i];
-        add_to_row(&estimate->modules, &row->entry, row->sums, false);
+        add_to_row(&estimate->modules, &row->entry, row->sums, NULL, false);
     }
 }
 
@@ -215,9 +215,10 @@ static void append_rows(json_t *list, const struct launch_table *table, const ch
         json_t *json = sums_json(table->rows[i].sums);
         json_object_update_new(json, json_pack("{s:s, s:s}", "step", step, "part", entry->module));
         if (kernels) {
-            json_object_update_new(json, json_pack("{s:s, s:I, s:I, s:b}", "name", entry->name, "groups",
-                                                   (json_int_t)entry->groups, "group_size",
-                                                   (json_int_t)entry->local, "on_unit", entry->on_matrix_cores));
+            json_object_update_new(json, json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", entry->name, "limit",
+                                                   table->rows[i].limit, "groups", (json_int_t)entry->groups,
+                                                   "group_size", (json_int_t)entry->local, "on_unit",
+                                                   entry->on_matrix_cores));
         }
         json_array_append_new(list, json);
     }

@@ -95,38 +95,41 @@ UNIT_TEST(test_extents_are_inside) {
 
 /* ---- devices by their data sheets */
 
-static void assert_seconds_on(const char *name, struct gpu_work work, double expected) {
-    const double seconds = gpu_model_seconds(gpu_model_find(name, NULL), &work);
-    assert_true(seconds > expected * (1.0 - 1e-9) && seconds < expected * (1.0 + 1e-9));
+static void assert_time_on(const char *name, struct gpu_work work, double expected, const char *limit) {
+    const struct gpu_time time = gpu_model_time(gpu_model_find(name, NULL), &work);
+    assert_true(time.seconds > expected * (1.0 - 1e-9) && time.seconds < expected * (1.0 + 1e-9));
+    assert_string_equal(time.limit, limit);
 }
 
-static void assert_seconds(struct gpu_work work, double expected) {
-    assert_seconds_on("a6000", work, expected);
+static void assert_time(struct gpu_work work, double expected, const char *limit) {
+    assert_time_on("a6000", work, expected, limit);
 }
 
 /* RTX A6000: 84 cores, 768 GB/s, 38.7 TFLOP/s, 154.8 on units; four groups of 128 a core at a time. */
-UNIT_TEST(test_seconds) {
+UNIT_TEST(test_times) {
     const double launch = 2.5e-6, ms = 1e-3;
-    assert_seconds((struct gpu_work){.groups = 1, .local = 64}, launch);
-    assert_seconds((struct gpu_work){.bytes = 768e6}, ms / 0.85 + launch);
-    assert_seconds((struct gpu_work){.groups = 1000, .local = 64, .bytes = 768e6}, ms / 0.85 + launch);
-    assert_seconds((struct gpu_work){.groups = 42, .local = 64, .bytes = 768e6}, 4 * ms / 0.85 + launch);
+    assert_time((struct gpu_work){.groups = 1, .local = 64}, launch, "memory");
+    assert_time((struct gpu_work){.bytes = 768e6}, ms / 0.85 + launch, "memory");
+    assert_time((struct gpu_work){.groups = 1000, .local = 64, .bytes = 768e6}, ms / 0.85 + launch, "memory");
+    assert_time((struct gpu_work){.groups = 42, .local = 64, .bytes = 768e6}, 4 * ms / 0.85 + launch, "memory");
     const double flops = 154.8e9; /* 1 ms at the full rate */
-    assert_seconds((struct gpu_work){336, 128, 1.0, flops, true, ""}, ms / 0.75 + launch);
-    assert_seconds((struct gpu_work){84, 128, 1.0, flops, true, ""}, 4 * ms / 0.75 + launch);
-    assert_seconds((struct gpu_work){336 + 168, 128, 1.0, flops, true, ""}, ms / 0.75 * 4 / 3 + launch);
-    assert_seconds((struct gpu_work){84, 1024, 1.0, flops, true, ""}, ms / 0.75 + launch); /* one a core */
-    assert_seconds((struct gpu_work){336, 128, 1.0, flops, false, ""}, 4 * ms / 0.75 + launch);
-    assert_seconds((struct gpu_work){0, 0, 1.0, flops, true, ""}, ms / 0.75 + launch); /* a library's */
-    assert_seconds((struct gpu_work){336, 128, 7680e6, flops, true, ""}, 10 * ms / 0.85 + launch);
+    assert_time((struct gpu_work){336, 128, 1.0, flops, true, ""}, ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){84, 128, 1.0, flops, true, ""}, 4 * ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){336 + 168, 128, 1.0, flops, true, ""}, ms / 0.75 * 4 / 3 + launch, "arithmetic");
+    assert_time((struct gpu_work){84, 1024, 1.0, flops, true, ""}, ms / 0.75 + launch,
+                "arithmetic"); /* one a core */
+    assert_time((struct gpu_work){336, 128, 1.0, flops, false, ""}, 4 * ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){0, 0, 1.0, flops, true, ""}, ms / 0.75 + launch, "arithmetic"); /* a library's */
+    assert_time((struct gpu_work){336, 128, 7680e6, flops, true, ""}, 10 * ms / 0.85 + launch, "memory");
     /* 1e9 matrix instructions in the loop of a listed kernel: what stands beside them hides on Ampere, where a core
      * issues 4 instructions a cycle, and on CDNA 3, where it issues one, takes longer than they do */
-    assert_seconds((struct gpu_work){336, 128, 1.0, 4.096e12, true, "attention_matrix_cores_forward"},
-                   4.096e12 / 154.8e12 / 0.75 + launch);
-    assert_seconds_on("mi300x", (struct gpu_work){1216, 128, 1.0, 8.192e12, true, "attention_matrix_cores_forward"},
-                      1e9 * 8.97 / (2.1e9 * 304) + launch);
+    assert_time((struct gpu_work){336, 128, 1.0, 4.096e12, true, "attention_matrix_cores_forward"},
+                4.096e12 / 154.8e12 / 0.75 + launch, "arithmetic");
+    assert_time_on("mi300x", (struct gpu_work){1216, 128, 1.0, 8.192e12, true, "attention_matrix_cores_forward"},
+                   1e9 * 8.97 / (2.1e9 * 304) + launch, "issue");
     /* two cores, a group each, 0.19 TFLOP/s */
-    assert_seconds_on("pocl", (struct gpu_work){3, 1, 1.0, 0.19e9, false, ""}, ms / 0.75 * 4 / 3 + launch);
+    assert_time_on("pocl", (struct gpu_work){3, 1, 1.0, 0.19e9, false, ""}, ms / 0.75 * 4 / 3 + launch,
+                   "arithmetic");
 }
 
 static void assert_known_as(const char *driver, const char *name) {
