@@ -50,7 +50,8 @@ static void pack_reference(struct bench *bench) {
 static void run_pack(struct bench *bench) {
     const struct way_sizes sizes = sizes_of(bench);
     const size_t width = bench->channels, first = width * sizes.hidden, second = sizes.hidden * sizes.weights;
-    const struct buffer *arena = bench_scratch_activation(bench, first + second + 64);
+    const size_t packed = sizes.hidden_row * (width + sizes.weights_row); /* what ways_pack counts as read, too */
+    const struct buffer *arena = bench_scratch_activation(bench, packed + 64);
     const struct buffer *table = bench_scratch(bench, 2 * WAY_MATRIX_INTEGERS);
     const struct way_matrix matrices[2] = {{1, width, sizes.hidden, 0, sizes.hidden_row, width},
                                            {first + 64, sizes.hidden, sizes.weights, sizes.hidden_row * width,
@@ -58,8 +59,7 @@ static void run_pack(struct bench *bench) {
     bench_copy(bench, bench_buffer(bench, "w_1"), 0, arena, 1, first);
     bench_copy(bench, bench_buffer(bench, "w_2"), 0, arena, first + 64, second);
     bench_try(bench, buffer_write(bench->operations->compute, table, 0, matrices, sizeof matrices));
-    ways_pack(bench->operations, arena, table, 2, sizes.hidden_row * (width + sizes.weights_row),
-              bench_buffer(bench, "packed"));
+    ways_pack(bench->operations, arena, table, 2, packed, bench_buffer(bench, "packed"));
 }
 
 OPERATION(pack, "ways_pack", "ways.cl", pack_describe, .reference = pack_reference, .forward = run_pack);

@@ -378,6 +378,22 @@ static bool run_once(struct operations *operations, const struct case_shape *sha
     return again;
 }
 
+/* The kernels that a failed case has launched, each once, in order. */
+static void print_kernels(const struct launch_log *log) {
+    const char *separator = "       kernels: ";
+    for (size_t i = 0; i < log->count; i++) {
+        size_t first = 0;
+        while (strcmp(log->entries[first].name, log->entries[i].name) != 0) {
+            first++;
+        }
+        if (first == i && log->entries[i].groups > 0) {
+            printf("%s%s", separator, log->entries[i].name);
+            separator = ", ";
+        }
+    }
+    printf("%s", *separator == ',' ? "\n" : "");
+}
+
 /* A failure of the compute would be kept and fail all later cases, with the first one's text. */
 static bool run_case(struct shape_cache *cache, struct compute *compute, const struct operation_case *test,
                      enum element_type type) {
@@ -386,6 +402,7 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
     const struct operation_shape operation_shape = case_operation_shape(&shape);
     struct operations *operations = operations_of(cache, compute, &operation_shape, test->test);
     struct outcome outcome = {"", false};
+    compute->launch_log->count = 0;
     if (!operations) {
         complain(&outcome, "error", error_text());
     } else if (run_once(operations, &shape, test, true, &outcome)) {
@@ -393,6 +410,9 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
         run_once(operations, &shape, test, false, &outcome);
     }
     printf("%-6s %s (%s)%s\n", outcome.failed ? "FAILED" : "ok", test->test->name, test->what, outcome.text);
+    if (outcome.failed) {
+        print_kernels(compute->launch_log);
+    }
     fflush(stdout);
     return !outcome.failed;
 }
@@ -430,7 +450,9 @@ static int run_cases(struct compute *compute, const struct settings *settings) {
 
 /* On the device that the settings name. */
 static int run(const struct settings *settings) {
-    const struct compute_options wanted = {.device = settings->device, .cache_dir = settings->cache};
+    const struct compute_options wanted = {.device = settings->device,
+                                           .cache_dir = settings->cache,
+                                           .log_launches = true};
     struct device device;
     struct compute *compute;
     if (device_choose(settings->device, 0, &device) != 0) {
