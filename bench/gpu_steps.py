@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import gpu_report
@@ -239,6 +240,7 @@ def kernel_of(log):
 class Runner:
     def __init__(self, settings):
         self.settings, self.begin, self.running = settings, time.monotonic(), set()
+        self.starting = threading.RLock()
         self.environment = {**os.environ, "XDG_CACHE_HOME": str(settings.out / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
         self.results = {"device": settings.device, "model": settings.model, "minutes": settings.seconds / 60, "date": time.strftime("%Y-%m-%d"), "steps": []}
         if not settings.only:
@@ -259,7 +261,8 @@ class Runner:
             path.replace(self.settings.out / name)
 
     def stop(self, *_):
-        """The lease ends: what has been measured stays."""
+        """The lease ends: what has been measured stays, and nothing else starts."""
+        self.starting.acquire()
         for process in list(self.running):
             self.end(process, signal.SIGKILL)
         self.report()
@@ -274,12 +277,13 @@ class Runner:
         """The exit status; None: it was ended after these seconds."""
         with open(log, "wb") as file:
             try:
-                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-                                           env={**self.environment, **environment}, cwd=ROOT)
+                with self.starting:
+                    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+                                               env={**self.environment, **environment}, cwd=ROOT)
+                    self.running.add(process)
             except OSError as error:
                 file.write(f"cannot start {words[0]}: {error.strerror}\n".encode())
                 return 127
-            self.running.add(process)
             status = None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(seconds)
