@@ -46,9 +46,9 @@ def shell(words, environment=()):
 
 
 def same_fault(one, other):
-    """Whether both failed for the same reason: the errors agree but for numbers."""
+    """Whether both failed for the same reason: the errors agree but for numbers and the program that reports them."""
     return "kernel" in one and "kernel" in other and all(
-        re.sub(r"\d+", "", one[name]) == re.sub(r"\d+", "", other[name]) for name in ("error", "kernel"))
+        re.sub(r"^\w+: |\d+", "", one[name]) == re.sub(r"^\w+: |\d+", "", other[name]) for name in ("error", "kernel"))
 
 
 # ---- the head
@@ -181,7 +181,7 @@ def gemms(folder, step):
                  f"{row['torch_seconds'] / row['seconds']:.2f}" if row["seconds"] else ""] for row in result["rows"]] if result else []
         if rows:
             text.append(f"{residual} in {result['dtype']}:\n\n" + table(["GEMM", "calls", "us", "torch.matmul", "TFLOP/s", "torch.matmul", "ratio"], rows))
-    return ("The GEMMs of the profile above; hctrain's have their epilogues in them. A ratio above 1: hctrain is faster.\n\n" + "\n\n".join(text)) if text else ""
+    return ("The GEMMs of the profile above. hctrain's have their epilogues in them, but not the sums of split-K (`mma_parts`). A ratio above 1: hctrain is faster.\n\n" + "\n\n".join(text)) if text else ""
 
 
 def speeds(folder, step):
