@@ -192,6 +192,7 @@ struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_w
         loop.seconds /= filled;
         time = longer(time, loop);
     }
+    time.limit = time.seconds > LAUNCH_SECONDS ? time.limit : "launch";
     time.seconds += LAUNCH_SECONDS;
     return time;
 }

@@ -54,6 +54,6 @@ struct gpu_work {
 };
 struct gpu_time {
     double seconds;
-    const char *limit; /* which of these is the largest, by its name above */
+    const char *limit; /* which of these is the largest, by its name above; "launch": the 2.5 microseconds are */
 };
 struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_work *work);

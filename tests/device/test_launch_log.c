@@ -108,7 +108,7 @@ static void assert_time(struct gpu_work work, double expected, const char *limit
 /* RTX A6000: 84 cores, 768 GB/s, 38.7 TFLOP/s, 154.8 on units; four groups of 128 a core at a time. */
 UNIT_TEST(test_times) {
     const double launch = 2.5e-6, ms = 1e-3;
-    assert_time((struct gpu_work){.groups = 1, .local = 64}, launch, "memory");
+    assert_time((struct gpu_work){.groups = 1, .local = 64}, launch, "launch");
     assert_time((struct gpu_work){.bytes = 768e6}, ms / 0.85 + launch, "memory");
     assert_time((struct gpu_work){.groups = 1000, .local = 64, .bytes = 768e6}, ms / 0.85 + launch, "memory");
     assert_time((struct gpu_work){.groups = 42, .local = 64, .bytes = 768e6}, 4 * ms / 0.85 + launch, "memory");
