@@ -64,28 +64,37 @@ static inline float res_gradient(__global const float *d_h, int i, int j) {
 }
 
 #ifdef P_alpha_pre
-static inline void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
-    for (int s = 0; s < STREAMS; s++) {
-        const float pre = logistic(theta[P_alpha_pre] * z[s] + theta[P_b_pre + s]);
-        h[s] = SHIFTED ? pre + HC_EPS : pre;
-        h[STREAMS + s] = 2.0f * logistic(theta[P_alpha_post] * z[STREAMS + s] + theta[P_b_post + s]);
+INLINED void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
+    float pre[STREAMS], post[STREAMS];
+    EACH(s, STREAMS) { /* all before the first is stored, so that a lane has several on the way */
+        pre[s] = logistic(theta[P_alpha_pre] * z[s] + theta[P_b_pre + s]);
+        post[s] = 2.0f * logistic(theta[P_alpha_post] * z[STREAMS + s] + theta[P_b_post + s]);
+    }
+    EACH(s, STREAMS) {
+        h[s] = SHIFTED ? pre[s] + HC_EPS : pre[s];
+        h[STREAMS + s] = post[s];
     }
 }
 
-static inline void sigmoid_gates_backward(__global const float *theta, __global const float *z,
-                                          __global const float *h, __global const float *d_h, __global float *d_z,
-                                          __global float *d_theta) {
+INLINED void sigmoid_gates_backward(__global const float *theta, __global const float *z, __global const float *h,
+                                    __global const float *d_h, __global float *d_z, __global float *d_theta) {
+    const float alpha_pre = theta[P_alpha_pre], alpha_post = theta[P_alpha_post];
     float d_alpha_pre = 0.0f, d_alpha_post = 0.0f;
-    for (int s = 0; s < STREAMS; s++) {
+    float d_pre[STREAMS], d_post[STREAMS], b_pre[STREAMS], b_post[STREAMS];
+    EACH(s, STREAMS) { /* as above */
         const float pre = SHIFTED ? h[s] - HC_EPS : h[s], post = h[STREAMS + s];
-        const float d_pre = d_h[s] * pre * (1.0f - pre);
-        const float d_post = d_h[STREAMS + s] * post * (1.0f - 0.5f * post);
-        d_theta[P_b_pre + s] += d_pre;
-        d_theta[P_b_post + s] += d_post;
-        d_alpha_pre += d_pre * z[s];
-        d_alpha_post += d_post * z[STREAMS + s];
-        d_z[s] = theta[P_alpha_pre] * d_pre;
-        d_z[STREAMS + s] = theta[P_alpha_post] * d_post;
+        d_pre[s] = d_h[s] * pre * (1.0f - pre);
+        d_post[s] = d_h[STREAMS + s] * post * (1.0f - 0.5f * post);
+        d_alpha_pre += d_pre[s] * z[s];
+        d_alpha_post += d_post[s] * z[STREAMS + s];
+        b_pre[s] = d_theta[P_b_pre + s] + d_pre[s];
+        b_post[s] = d_theta[P_b_post + s] + d_post[s];
+    }
+    EACH(s, STREAMS) {
+        d_theta[P_b_pre + s] = b_pre[s];
+        d_theta[P_b_post + s] = b_post[s];
+        d_z[s] = alpha_pre * d_pre[s];
+        d_z[STREAMS + s] = alpha_post * d_post[s];
     }
     d_theta[P_alpha_pre] += d_alpha_pre;
     d_theta[P_alpha_post] += d_alpha_post;

@@ -31,13 +31,14 @@ INLINED void mhc_logits(__global const float *theta, __global const float *z, fl
     }
 }
 
-INLINED void exponentials(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS]) {
+/* From logits to K, in place. */
+INLINED void exponentials(float k[STREAMS][STREAMS]) {
     float highest = -INFINITY;
     EACH_ENTRY(i, j, STREAMS) {
-        highest = fmax(highest, logits[i][j]);
+        highest = fmax(highest, k[i][j]);
     }
     EACH_ENTRY(i, j, STREAMS) {
-        k[i][j] = exp(logits[i][j] - highest);
+        k[i][j] = exp(k[i][j] - highest);
     }
 }
 
@@ -104,32 +105,40 @@ INLINED bool sinkhorn_iterate(bool factors, float matrix[STREAMS][STREAMS], floa
     return largest <= FACTOR_LIMIT;
 }
 
-/* The matrix after a half-step, of columns or rows, from logits and the potentials of the others: the softmax of
- * its lines. It may take the place of the logits. */
-INLINED void lines_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns,
-                           float matrix[STREAMS][STREAMS]) {
+/* Line i of the matrix after a half-step, of columns or rows, from logits and the potentials of the others. */
+INLINED void line_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns, int i,
+                          float line[STREAMS]) {
+    float highest = -INFINITY, sum = 0.0f;
+    EACH(n, STREAMS) {
+        line[n] = LINE_ENTRY(logits, columns, i, n) - others[n];
+        highest = fmax(highest, line[n]);
+    }
+    EACH(n, STREAMS) {
+        line[n] = exp(line[n] - highest);
+        sum += line[n];
+    }
+    EACH(n, STREAMS) {
+        line[n] /= sum;
+    }
+}
+
+/* The whole matrix in place of the logits. */
+INLINED void lines_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns) {
     EACH(i, STREAMS) {
-        float highest = -INFINITY, sum = 0.0f;
+        float line[STREAMS];
+        line_softmax(logits, others, columns, i, line);
         EACH(n, STREAMS) {
-            LINE_ENTRY(matrix, columns, i, n) = LINE_ENTRY(logits, columns, i, n) - others[n];
-            highest = fmax(highest, LINE_ENTRY(matrix, columns, i, n));
-        }
-        EACH(n, STREAMS) {
-            LINE_ENTRY(matrix, columns, i, n) = exp(LINE_ENTRY(matrix, columns, i, n) - highest);
-            sum += LINE_ENTRY(matrix, columns, i, n);
-        }
-        EACH(n, STREAMS) {
-            LINE_ENTRY(matrix, columns, i, n) /= sum;
+            LINE_ENTRY(logits, columns, i, n) = line[n];
         }
     }
 }
 
-/* With HC_EPS: computes K and the factors of the last iteration, and stores the factors of all iterations in `kept`
- * if `keeps`. */
-INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                              float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+/* With HC_EPS: makes K of the logits k, and the factors of the last iteration, and stores the factors of all
+ * iterations in `kept` if `keeps`. */
+INLINED void sinkhorn_shifted(float k[STREAMS][STREAMS], float rows[STREAMS], float columns[STREAMS], bool keeps,
+                              MAP_SPACE struct scaling *kept) {
     CLEAR(float, rows, STREAMS);
-    lines_softmax(logits, rows, true, k);
+    lines_softmax(k, rows, true);
     EACH(i, STREAMS) {
         EACH(j, STREAMS) {
             k[i][j] += HC_EPS;
@@ -145,56 +154,79 @@ INLINED void sinkhorn_shifted(float logits[STREAMS][STREAMS], float k[STREAMS][S
     }
 }
 
-/* Computes K and the last iteration's factors for this token's logits, or, if it returns false, potentials, and
- * stores the factors or potentials of all iterations in `kept` if `keeps`. */
-INLINED bool sinkhorn(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS], float rows[STREAMS],
-                      float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+/* For a token's logits: K and the last iteration's factors, or, if it returns false, the logits and potentials.
+ * Stores the factors or potentials of all iterations in `kept` if `keeps`. */
+INLINED bool sinkhorn(__global const float *theta, __global const float *z, float matrix[STREAMS][STREAMS],
+                      float rows[STREAMS], float columns[STREAMS], bool keeps, MAP_SPACE struct scaling *kept) {
+    mhc_logits(theta, z, matrix);
     if (SHIFTED) {
-        sinkhorn_shifted(logits, k, rows, columns, keeps, kept);
+        sinkhorn_shifted(matrix, rows, columns, keeps, kept);
         return true;
     }
-    exponentials(logits, k);
-    const bool factors = sinkhorn_iterate(true, k, rows, columns, keeps, kept);
-    if (!factors) {
-        sinkhorn_iterate(false, logits, rows, columns, keeps, kept);
+    exponentials(matrix);
+    if (sinkhorn_iterate(true, matrix, rows, columns, keeps, kept)) {
+        return true;
     }
-    return factors;
+    mhc_logits(theta, z, matrix);
+    sinkhorn_iterate(false, matrix, rows, columns, keeps, kept);
+    return false;
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
+    float matrix[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
     sigmoid_gates_forward(theta, z, h);
-    mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, rows, columns, false, 0);
+    const bool factors = sinkhorn(theta, z, matrix, rows, columns, false, 0);
     if (!factors) {
-        lines_softmax(logits, columns, false, logits);
+        lines_softmax(matrix, columns, false);
     }
     EACH_ENTRY(i, j, STREAMS) {
-        h[RES_AT(i, j)] = factors ? k[i][j] * rows[i] * columns[j] : logits[i][j];
+        h[RES_AT(i, j)] = factors ? matrix[i][j] * rows[i] * columns[j] : matrix[i][j];
     }
 }
 
-/* Through y = L - logsumexp(L) along every column (or row): d_L = d_y - exp(y) sum(d_y). */
-INLINED void lines_backward(float matrix[STREAMS][STREAMS], bool columns, float d[STREAMS][STREAMS]) {
+/* Gradients go back from the last half-step to the first, or with HC_EPS to the second. Each, also one with HC_EPS,
+ * is y = x / t(x) with t the sum of a line + HC_EPS or a constant. For gradients d of logarithms that is
+ *   d_log x = d_log y - y sum(d_log y)   along every line,
+ * and with y = K_ij R_i C_j and d_log = K f, so that K is multiplied by once,
+ *   f_ij <- f_ij - R_i C_j s,            s = sum over the line of K f.
+ */
+INLINED void factors_backward(float k[STREAMS][STREAMS], bool columns, const float lines[STREAMS],
+                              const float others[STREAMS], float f[STREAMS][STREAMS]) {
     EACH(i, STREAMS) {
         float sum = 0.0f;
+        EACH(n, STREAMS) {
+            sum += LINE_ENTRY(k, columns, i, n) * LINE_ENTRY(f, columns, i, n);
+        }
+        sum *= lines[i];
+        EACH(n, STREAMS) {
+            LINE_ENTRY(f, columns, i, n) -= others[n] * sum;
+        }
+    }
+}
+
+/* The same with potentials: from logits, through the softmax of every line. */
+INLINED void potentials_backward(float logits[STREAMS][STREAMS], bool columns, const float others[STREAMS],
+                                 float d[STREAMS][STREAMS]) {
+    EACH(i, STREAMS) {
+        float line[STREAMS], sum = 0.0f;
+        line_softmax(logits, others, columns, i, line);
         EACH(n, STREAMS) {
             sum += LINE_ENTRY(d, columns, i, n);
         }
         EACH(n, STREAMS) {
-            LINE_ENTRY(d, columns, i, n) -= LINE_ENTRY(matrix, columns, i, n) * sum;
+            LINE_ENTRY(d, columns, i, n) -= line[n] * sum;
         }
     }
 }
 
 /* Rows of the last matrix sum to 1 less HC_EPS / (their sum before + HC_EPS), and gradients that are equal along a
  * row count by that. The quotient of a row's factors is 1 / (its sum before + HC_EPS). */
-INLINED void equal_rows_backward(__global const float *d_h, __global const float *h,
-                                 MAP_SPACE const struct scaling *s, float d[STREAMS][STREAMS]) {
+INLINED void equal_rows_backward(__global const float *d_h, MAP_SPACE const struct scaling *s,
+                                 float f[STREAMS][STREAMS]) {
     EACH_ENTRY(i, j, STREAMS) {
+        const float row = s->rows[SINKHORN_ITERATIONS - 1][i], column = s->columns[SINKHORN_ITERATIONS - 1][j];
         const float before = SINKHORN_ITERATIONS > 1 ? s->rows[SINKHORN_ITERATIONS - 2][i] : 1.0f;
-        const float share = HC_EPS * s->rows[SINKHORN_ITERATIONS - 1][i] / before;
-        d[i][j] += d_h[RES_AT(i, 0)] * h[RES_AT(i, j)] * share;
+        f[i][j] += d_h[RES_AT(i, 0)] * row * column * HC_EPS * row / before;
     }
 }
 
@@ -212,57 +244,65 @@ INLINED void shifted_softmax_backward(float k[STREAMS][STREAMS], float d[STREAMS
     }
 }
 
-/* From the last half-step to the first, or with HC_EPS to the second. Each, also one with HC_EPS, is y = x / t(x)
- * with t the sum of a line + HC_EPS or a constant, and d is of logarithms: d_log x = d_log y - y sum(d_log y). */
-INLINED void sinkhorn_backward(float logits[STREAMS][STREAMS], float k[STREAMS][STREAMS],
-                               MAP_SPACE const struct scaling *s, bool factors, __global const float *d_h,
-                               __global const float *h, float d[STREAMS][STREAMS]) {
-    float matrix[STREAMS][STREAMS];
-    for (int step = 2 * SINKHORN_ITERATIONS - 1; step >= (SHIFTED ? 1 : 0); step--) {
-        const int iteration = step / 2, rows_at = (step + 1) / 2 - 1; /* rows of this iteration or the last one */
-        float rows[STREAMS], columns[STREAMS];
+/* matrix: K and f, or with potentials logits and d. Where iteration 0 begins, factors are 1 and potentials 0. */
+INLINED void sinkhorn_backward(float matrix[STREAMS][STREAMS], MAP_SPACE const struct scaling *s, bool factors,
+                               __global const float *d_h, float d[STREAMS][STREAMS]) {
+    float rows[STREAMS], columns[STREAMS];
+    EACH(i, STREAMS) {
+        rows[i] = s->rows[SINKHORN_ITERATIONS - 1][i];
+    }
+    for (int iteration = SINKHORN_ITERATIONS - 1; iteration >= 0; iteration--) {
         EACH(i, STREAMS) {
-            rows[i] = rows_at >= 0 ? s->rows[rows_at][i] : factors ? 1.0f : 0.0f; /* as it was before the first */
             columns[i] = s->columns[iteration][i];
         }
         if (factors) {
-            EACH_ENTRY(i, j, STREAMS) {
-                matrix[i][j] = k[i][j] * rows[i] * columns[j];
-            }
-        } else if (step % 2) {
-            lines_softmax(logits, columns, false, matrix);
+            factors_backward(matrix, false, rows, columns, d);
         } else {
-            lines_softmax(logits, rows, true, matrix);
+            potentials_backward(matrix, false, columns, d);
         }
-        if (step % 2) {
-            lines_backward(matrix, false, d);
+        if (SHIFTED && iteration == SINKHORN_ITERATIONS - 1) {
+            equal_rows_backward(d_h, s, d);
+        }
+        EACH(i, STREAMS) {
+            rows[i] = iteration > 0 ? s->rows[iteration - 1][i] : factors ? 1.0f : 0.0f;
+        }
+        if (SHIFTED && iteration == 0) {
+            break;
+        }
+        if (factors) {
+            factors_backward(matrix, true, columns, rows, d);
         } else {
-            lines_backward(matrix, true, d);
-        }
-        if (SHIFTED && step == 2 * SINKHORN_ITERATIONS - 1) {
-            equal_rows_backward(d_h, h, s, d);
+            potentials_backward(matrix, true, rows, d);
         }
     }
+    EACH_ENTRY(i, j, STREAMS) {
+        d[i][j] *= factors ? matrix[i][j] : 1.0f;
+    }
     if (SHIFTED) {
-        shifted_softmax_backward(k, d);
+        shifted_softmax_backward(matrix, d);
     }
 }
 
 INLINED void hc_backward(__global const float *theta, __global const float *z, __global const float *h,
                          __global const float *d_h, __global float *d_z, __global float *d_theta,
                          MAP_SPACE float *work) {
-    float logits[STREAMS][STREAMS], k[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS];
-    float d[STREAMS][STREAMS], d_alpha = 0.0f;
+    const float alpha = theta[P_alpha_res];
+    float matrix[STREAMS][STREAMS], rows[STREAMS], columns[STREAMS], d[STREAMS][STREAMS], d_alpha = 0.0f;
     MAP_SPACE struct scaling *s = (MAP_SPACE struct scaling *)work;
     sigmoid_gates_backward(theta, z, h, d_h, d_z, d_theta);
-    mhc_logits(theta, z, logits);
-    const bool factors = sinkhorn(logits, k, rows, columns, true, s);
+    const bool factors = sinkhorn(theta, z, matrix, rows, columns, true, s);
     EACH_ENTRY(i, j, STREAMS) {
-        d[i][j] = (d_h[RES_AT(i, j)] - d_h[RES_AT(i, 0)]) * h[RES_AT(i, j)]; /* rows sum to one, columns nearly */
+        const float d_entry = d_h[RES_AT(i, j)] - d_h[RES_AT(i, 0)]; /* rows sum to one, columns nearly */
+        d[i][j] = d_entry * (factors ? rows[i] * columns[j] : h[RES_AT(i, j)]);
     }
-    sinkhorn_backward(logits, k, s, factors, d_h, h, d);
+    sinkhorn_backward(matrix, s, factors, d_h, d);
+    EACH_ENTRY(i, j, STREAMS) { /* all before the first is stored */
+        matrix[i][j] = d_theta[P_b_res + i * STREAMS + j] + d[i][j];
+        d_alpha += d[i][j] * z[GATE_COLUMNS + i * STREAMS + j];
+    }
     EACH_ENTRY(i, j, STREAMS) {
-        d_alpha += residual_logit_backward(theta, z, i * STREAMS + j, d[i][j], d_z, d_theta);
+        d_theta[P_b_res + i * STREAMS + j] = matrix[i][j];
+        d_z[GATE_COLUMNS + i * STREAMS + j] = alpha * d[i][j];
     }
     d_theta[P_alpha_res] += d_alpha;
 }

@@ -109,17 +109,22 @@ INLINED void orthogonal(__global const float *z, float gamma, float tau, __globa
 INLINED void orthogonal_backward(__global const float *z, float gamma, float tau, __global const float *b,
                                  float q[SIDE][SIDE], float d_q[SIDE][SIDE], __global float *d_z,
                                  __global float *d_gamma, __global float *d_tau, __global float *d_b) {
-    float d_angles[ANGLE_ROOM];
-    cayley_backward(q, d_q, d_angles);
-    for (int k = 0; k < ANGLES; k++) {
+    float d[ANGLE_ROOM], sums[ANGLE_ROOM], of_gamma = 0.0f, of_tau = 0.0f;
+    cayley_backward(q, d_q, d);
+    for (int k = 0; k < ANGLES; k++) { /* all before the first is stored, so that a lane has several on the way */
         const float t = angle_tanh(z, tau, b, k);
-        const float d = d_angles[k] * gamma * (1.0f - t * t);
-        if (!(FREEZE_GAMMA | STATIC)) {
-            *d_gamma += d_angles[k] * t;
-        }
-        *d_tau += d * z[k];
-        d_b[k] += d;
-        d_z[k] = tau * d;
+        of_gamma += d[k] * t;
+        d[k] *= gamma * (1.0f - t * t);
+        of_tau += d[k] * z[k];
+        sums[k] = d_b[k] + d[k];
+    }
+    for (int k = 0; k < ANGLES; k++) {
+        d_b[k] = sums[k];
+        d_z[k] = tau * d[k];
+    }
+    *d_tau += of_tau;
+    if (!(FREEZE_GAMMA | STATIC)) {
+        *d_gamma += of_gamma;
     }
 }
 

@@ -82,6 +82,8 @@ INLINED void map_token_backward(__global const float *theta, __global const floa
         float product = 0.0f;
         for (int k = group * PROJECTIONS; k < (group + 1) * PROJECTIONS; k++) {
             product += z[k] * d_z[k];
+        }
+        for (int k = group * PROJECTIONS; k < (group + 1) * PROJECTIONS; k++) {
             d_z[k] *= inverse;
         }
         rms_scale[group] = is_constant ? 0.0f : -product * inverse * inverse / RMS_GROUP_LENGTH;

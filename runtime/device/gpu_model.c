@@ -38,6 +38,24 @@ static const struct matrix_loop gfx1100[] = {{"mma_gemm", 6.28, 896},
                                              {"attention_matrix_cores_backward_keys", 18.12, 1288},
                                              {NULL, 0, 0}};
 
+/* Cycles of the one lane that maps a token's projections to H, and back, with four streams: ci/maps.py counts them
+ * and holds these to what it finds. Hopper's are taken to be Ampere's. */
+static const struct lane_map sm_86_maps[] = {{"identity", 621, 261},  {"hc", 1760, 1985},
+                                             {"mhc", 5035, 6929},     {"mhc_lite", 3916, 3752},
+                                             {"shc", 2202, 3117},     {"krom", 984, 950},
+                                             {"circulant", 952, 999}, {"go_mhc", 2615, 7656},
+                                             {"ohc", 1306, 1402},     {NULL, 0, 0}};
+static const struct lane_map gfx942_maps[] = {{"identity", 936, 256},    {"hc", 3668, 3100},
+                                              {"mhc", 8616, 12976},      {"mhc_lite", 3000, 3908},
+                                              {"shc", 4752, 7708},       {"krom", 1372, 1128},
+                                              {"circulant", 1384, 1100}, {"go_mhc", 5660, 5084},
+                                              {"ohc", 1764, 2308},       {NULL, 0, 0}};
+static const struct lane_map gfx1100_maps[] = {{"identity", 297, 67},   {"hc", 2125, 1865},
+                                               {"mhc", 2720, 4860},     {"mhc_lite", 1387, 1962},
+                                               {"shc", 1513, 2524},     {"krom", 473, 454},
+                                               {"circulant", 451, 441}, {"go_mhc", 1880, 1476},
+                                               {"ohc", 667, 799},       {NULL, 0, 0}};
+
 /* What OpenCL reports of a GPU: compute units, work-items of a group, local memory, memory, and the largest
  * buffer's share of it. */
 #define GPU(units, group, local, gibibytes, share)                                                                 \
@@ -54,7 +72,7 @@ static const struct matrix_loop gfx1100[] = {{"mma_gemm", 6.28, 896},
 /* The clock of the data sheet's rate. A multiprocessor has four schedulers, which begin an instruction each in a
  * cycle (NVIDIA, "Ampere GA102 GPU Architecture", "H100 Tensor Core GPU Architecture"); mma.m16n8k16 is of 4096
  * FLOPs. Hopper's loops are taken to be Ampere's. */
-#define AMPERE(gigahertz) (gigahertz) * 1e9, 4, 4096, sm_86
+#define AMPERE(gigahertz) (gigahertz) * 1e9, 4, 4096, sm_86, sm_86_maps
 
 /* Bandwidth and rates are from the makers' data sheets, at boost clocks and dense: NVIDIA prints the rate of matrix
  * cores with sparsity, which is twice as much. The last column is what the makers' own OpenCL drivers report:
@@ -78,20 +96,20 @@ static const struct gpu_model models[] = {
     /* AMD Instinct MI300X data sheet: 304 compute units, 5.3 TB/s, 163.4 TFLOP/s of vectors, 1307.4 of matrices.
      * ROCm's OpenCL calls the device by its architecture, as it does the next one. */
     {"mi300x", "AMD Instinct MI300X", "gfx942", "MFMA", 304, 5300 * GB, 163.4 * TERA, 1307.4 * TERA, 2.1e9, 1, 8192,
-     gfx942, GPU(304, 256, 64 * KIB, 192, 0.85)},
+     gfx942, gfx942_maps, GPU(304, 256, 64 * KIB, 192, 0.85)},
     /* AMD Radeon RX 7900 XTX, product page: 96 compute units, 960 GB/s, 61.4 TFLOP/s with two operations issued at
      * once, 122.8 of matrices. OpenCL counts pairs of compute units. */
     {"rx7900xtx", "AMD Radeon RX 7900 XTX", "gfx1100", "WMMA", 96, 960 * GB, 61.4 * TERA, 122.8 * TERA, 2.5e9, 2,
-     8192, gfx1100, GPU(48, 256, 64 * KIB, 24, 0.85)},
+     8192, gfx1100, gfx1100_maps, GPU(48, 256, 64 * KIB, 24, 0.85)},
     /* Intel Arc A770 16GB, product page: 32 Xe cores, 560 GB/s, 2.1 GHz. A core has 16 vector engines, each with 8
      * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. The driver counts vector
      * engines, of which device_list makes cores. */
     {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA, 2.1e9, 16, 2048, NULL,
-     GPU(32, 1024, 64 * KIB, 16, 0.5)},
+     NULL, GPU(32, 1024, 64 * KIB, 16, 0.5)},
     /* For tests: PoCL can run with its shape, so that the launch log of a dry step can be compared with that of a
      * step that ran. */
     {"emulation", "a GPU of tests, its matrix cores emulated", NULL, "an emulation for tests", 4, 100 * GB,
-     1 * TERA, 4 * TERA, 1e9, 4, 4096, NULL, GPU(4, 256, 64 * KIB, 8, 0.25)},
+     1 * TERA, 4 * TERA, 1e9, 4, 4096, NULL, NULL, GPU(4, 256, 64 * KIB, 8, 0.25)},
     /* Two cores with AVX2, 32 FLOPs a cycle, at 3 GHz. */
     {"pocl",
      "two CPU cores with PoCL",
@@ -104,6 +122,7 @@ static const struct gpu_model models[] = {
      3e9,
      1,
      0,
+     NULL,
      NULL,
      {.platform_name = "data sheet",
       .compute_units = 2,
@@ -170,6 +189,30 @@ static struct gpu_time longer(struct gpu_time one, struct gpu_time other) {
     return other.seconds > one.seconds ? other : one;
 }
 
+double gpu_model_map_cycles(const struct gpu_model *model, const char *connection, bool backward) {
+    for (const struct lane_map *map = model->maps; map && map->connection; map++) {
+        if (strcmp(map->connection, connection) == 0) {
+            return backward ? map->backward : map->forward;
+        }
+    }
+    return 0.0;
+}
+
+/* Each of a core's groups takes its share of `time` and then waits for its maps, while the others take theirs: mean
+ * value analysis of a closed queue (Reiser and Lavenberg, 1980), one group after another added. */
+static struct gpu_time time_with_maps(const struct gpu_model *model, const struct gpu_work *work,
+                                      struct gpu_time time, double at_a_time) {
+    const double of_a_core = fmax(work->groups / model->cores, 1.0);
+    const double busy = time.seconds / of_a_core, alone = work->map_cycles / model->clock;
+    double waiting = 0.0, between = busy + alone;
+    for (double groups = 1.0; groups <= fmin(at_a_time, of_a_core); groups++) {
+        const double served = busy * (1.0 + waiting);
+        between = (served + alone) / groups;
+        waiting = served / between;
+    }
+    return (struct gpu_time){of_a_core * between, between > 2.0 * busy ? "maps" : time.limit};
+}
+
 /* Of a launch with a known number of groups, only a share of the waves' slots may have one. A core of a CPU runs
  * one group at a time. */
 struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_work *work) {
@@ -191,6 +234,9 @@ struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_w
         struct gpu_time loop = loop_time(model, work);
         loop.seconds /= filled;
         time = longer(time, loop);
+    }
+    if (work->map_cycles > 0.0) {
+        time = time_with_maps(model, work, time, slots / model->cores);
     }
     time.limit = time.seconds > LAUNCH_SECONDS ? time.limit : "launch";
     time.seconds += LAUNCH_SECONDS;

@@ -10,6 +10,12 @@ struct matrix_loop {
     double instructions, local_bytes;
 };
 
+/* Cycles that a lane takes for a connection's map from projections to H with four streams, and back. */
+struct lane_map {
+    const char *connection;
+    double forward, backward;
+};
+
 struct gpu_model {
     const char *name;                /* for --as */
     const char *title;               /* the product */
@@ -23,6 +29,7 @@ struct gpu_model {
     double issued;                   /* instructions of warps that a core begins in a cycle */
     double matrix_flops;             /* of a matrix instruction of a warp */
     const struct matrix_loop *loops; /* up to a kernel of NULL; NULL: not counted */
+    const struct lane_map *maps;     /* up to a connection of NULL; NULL: not counted */
     struct device device;            /* what its OpenCL driver reports, as far as shapes depend on it */
 };
 
@@ -42,7 +49,8 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device);
  *   local memory  its bytes / (128 bytes a cycle, clock, cores, filled)
  *
  * the largest of these, plus 2.5 microseconds. `filled` is the share of the waves' slots that have a group. The
- * last two are only of kernels on matrix cores whose loops were counted.
+ * last two are only of kernels on matrix cores whose loops were counted. Groups with maps also wait map_cycles,
+ * each by itself, in which a core's other groups go on.
  *
  * groups == 0: a copy or a library's GEMM, which fill the device. */
 struct gpu_work {
@@ -51,9 +59,13 @@ struct gpu_work {
     double padded_flops;  /* with the padding of tiles */
     bool on_matrix_cores; /* its flops are the matrix cores' */
     const char *kernel;
+    double map_cycles; /* that a group waits for lanes that map tokens to H, one after another */
 };
 struct gpu_time {
     double seconds;
-    const char *limit; /* which of these is the largest, by its name above; "launch": the 2.5 microseconds are */
+    const char *limit; /* the largest of these, by its name above; or "maps", or "launch": the 2.5 microseconds */
 };
 struct gpu_time gpu_model_time(const struct gpu_model *model, const struct gpu_work *work);
+
+/* Of a token of this connection with four streams; 0 where they were not counted. */
+double gpu_model_map_cycles(const struct gpu_model *model, const char *connection, bool backward);

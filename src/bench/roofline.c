@@ -75,7 +75,30 @@ static int by_seconds(const void *a, const void *b) {
     return (one->sums[SECONDS] < other->sums[SECONDS]) - (one->sums[SECONDS] > other->sums[SECONDS]);
 }
 
-static void estimate_make(struct estimate *estimate, const struct gpu_model *model, const struct launch_log *log) {
+/* Cycles that a work-group waits for maps from projections to H. In the fused frame the first lane of a row maps
+ * its token, in the kernels of the map alone each lane does; a group may have several tokens one after another.
+ * Maps are of n x n matrices, and were counted with four streams. */
+static double map_cycles(const struct roofline *roofline, const struct launch_entry *entry) {
+    const struct model_config *config = &roofline->bench.config;
+    const char *const fused[] = {"frame_enter", "frame_between", "frame_backward"};
+    bool is_fused = false;
+    for (size_t i = 0; i < sizeof fused / sizeof *fused; i++) {
+        is_fused |= strcmp(entry->name, fused[i]) == 0;
+    }
+    if (!is_fused && strncmp(entry->name, "hc_map_", strlen("hc_map_")) != 0) {
+        return 0.0;
+    }
+    const double at_once =
+        (double)(entry->groups * entry->local) / (is_fused ? roofline->bench.compute->lanes : 1.0);
+    const double tokens = (double)roofline->bench.train->batch_size * (double)config->block_size;
+    const double cycles =
+        gpu_model_map_cycles(roofline->model, config->residual->name, strstr(entry->name, "backward") != NULL);
+    return ceil(tokens / at_once) * cycles * (double)(config->n_streams * config->n_streams) / 16.0;
+}
+
+static void estimate_make(const struct roofline *roofline, struct estimate *estimate) {
+    const struct gpu_model *model = roofline->model;
+    const struct launch_log *log = roofline->bench.compute->launch_log;
     for (size_t i = 0; i < log->count; i++) {
         const struct launch_entry *entry = &log->entries[i];
         const double flops = fmax(entry->padded_flops, entry->flops), bytes = entry->read + entry->written;
@@ -84,7 +107,8 @@ static void estimate_make(struct estimate *estimate, const struct gpu_model *mod
                                       .bytes = bytes,
                                       .padded_flops = flops,
                                       .on_matrix_cores = entry->on_matrix_cores,
-                                      .kernel = entry->name};
+                                      .kernel = entry->name,
+                                      .map_cycles = map_cycles(roofline, entry)};
         const struct gpu_time time = gpu_model_time(model, &work);
         const double sums[SUMS] = {entry->launches, entry->waits, bytes, entry->read,
                                    entry->written,  entry->flops, flops, entry->launches ? time.seconds : 0.0};
@@ -117,7 +141,7 @@ static int log_step(struct roofline *roofline) {
     if (bench_model_micro_step(bench, 0, 0)) {
         return -1;
     }
-    estimate_make(&roofline->micro_step, roofline->model, log);
+    estimate_make(roofline, &roofline->micro_step);
     log->count = 0;
     if (bench_model_micro_step(bench, 0, bench->micro_steps - 1)) {
         return -1;
@@ -128,7 +152,7 @@ static int log_step(struct roofline *roofline) {
         return -1;
     }
     gpt_zero(&bench->gpt);
-    estimate_make(&roofline->optimizer_step, roofline->model, log);
+    estimate_make(roofline, &roofline->optimizer_step);
     return compute_check(bench->compute);
 }
 

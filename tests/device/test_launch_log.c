@@ -113,22 +113,36 @@ UNIT_TEST(test_times) {
     assert_time((struct gpu_work){.groups = 1000, .local = 64, .bytes = 768e6}, ms / 0.85 + launch, "memory");
     assert_time((struct gpu_work){.groups = 42, .local = 64, .bytes = 768e6}, 4 * ms / 0.85 + launch, "memory");
     const double flops = 154.8e9; /* 1 ms at the full rate */
-    assert_time((struct gpu_work){336, 128, 1.0, flops, true, ""}, ms / 0.75 + launch, "arithmetic");
-    assert_time((struct gpu_work){84, 128, 1.0, flops, true, ""}, 4 * ms / 0.75 + launch, "arithmetic");
-    assert_time((struct gpu_work){336 + 168, 128, 1.0, flops, true, ""}, ms / 0.75 * 4 / 3 + launch, "arithmetic");
-    assert_time((struct gpu_work){84, 1024, 1.0, flops, true, ""}, ms / 0.75 + launch,
+    assert_time((struct gpu_work){336, 128, 1.0, flops, true, "", 0}, ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){84, 128, 1.0, flops, true, "", 0}, 4 * ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){336 + 168, 128, 1.0, flops, true, "", 0}, ms / 0.75 * 4 / 3 + launch,
+                "arithmetic");
+    assert_time((struct gpu_work){84, 1024, 1.0, flops, true, "", 0}, ms / 0.75 + launch,
                 "arithmetic"); /* one a core */
-    assert_time((struct gpu_work){336, 128, 1.0, flops, false, ""}, 4 * ms / 0.75 + launch, "arithmetic");
-    assert_time((struct gpu_work){0, 0, 1.0, flops, true, ""}, ms / 0.75 + launch, "arithmetic"); /* a library's */
-    assert_time((struct gpu_work){336, 128, 7680e6, flops, true, ""}, 10 * ms / 0.85 + launch, "memory");
+    assert_time((struct gpu_work){336, 128, 1.0, flops, false, "", 0}, 4 * ms / 0.75 + launch, "arithmetic");
+    assert_time((struct gpu_work){0, 0, 1.0, flops, true, "", 0}, ms / 0.75 + launch,
+                "arithmetic"); /* a library's */
+    assert_time((struct gpu_work){336, 128, 7680e6, flops, true, "", 0}, 10 * ms / 0.85 + launch, "memory");
     /* 1e9 matrix instructions in the loop of a listed kernel: what stands beside them hides on Ampere, where a core
      * issues 4 instructions a cycle, and on CDNA 3, where it issues one, takes longer than they do */
-    assert_time((struct gpu_work){336, 128, 1.0, 4.096e12, true, "attention_matrix_cores_forward"},
+    assert_time((struct gpu_work){336, 128, 1.0, 4.096e12, true, "attention_matrix_cores_forward", 0},
                 4.096e12 / 154.8e12 / 0.75 + launch, "arithmetic");
-    assert_time_on("mi300x", (struct gpu_work){1216, 128, 1.0, 8.192e12, true, "attention_matrix_cores_forward"},
+    assert_time_on("mi300x", (struct gpu_work){1216, 128, 1.0, 8.192e12, true, "attention_matrix_cores_forward", 0},
                    1e9 * 8.97 / (2.1e9 * 304) + launch, "issue");
+    /* maps of 1 ms beside 1 ms of memory: one group of a core alone; and two, of which each meets the other there
+     * in as much of its time as that one is not in its map */
+    assert_time((struct gpu_work){.groups = 84, .local = 256, .bytes = 384e6, .map_cycles = 1.8e6},
+                ms / 0.85 + ms + launch, "memory");
+    const double busy = 0.5 * ms / 0.85;
+    assert_time((struct gpu_work){.groups = 168, .local = 256, .bytes = 768e6, .map_cycles = 1.8e6},
+                busy * (1.0 + busy / (busy + ms)) + ms + launch, "memory")
+        assert_time((struct gpu_work){.groups = 168, .local = 256, .bytes = 768e6, .map_cycles = 18e6},
+                    busy * (1.0 + busy / (busy + 10.0 * ms)) + 10.0 * ms + launch, "maps");
+    assert_true(gpu_model_map_cycles(gpu_model_find("mi300x", NULL), "mhc", true) >
+                gpu_model_map_cycles(gpu_model_find("mi300x", NULL), "identity", true));
+    assert_true(gpu_model_map_cycles(gpu_model_find("arc770", NULL), "mhc", true) == 0.0);
     /* two cores, a group each, 0.19 TFLOP/s */
-    assert_time_on("pocl", (struct gpu_work){3, 1, 1.0, 0.19e9, false, ""}, ms / 0.75 * 4 / 3 + launch,
+    assert_time_on("pocl", (struct gpu_work){3, 1, 1.0, 0.19e9, false, "", 0}, ms / 0.75 * 4 / 3 + launch,
                    "arithmetic");
 }
 
