@@ -130,7 +130,7 @@ static void check_cases(struct heads heads, bool as_amd) {
     operations_release(&operations);
 }
 
-UNIT_TEST(test_head_16_bf16) {
+LONG_TEST(test_head_16_bf16) {
     check_cases((struct heads){.count = 3, .size = 16, .type = ELEMENT_BF16}, false);
 }
 
