@@ -135,9 +135,9 @@ UNIT_TEST(test_times) {
                 ms / 0.85 + ms + launch, "memory");
     const double busy = 0.5 * ms / 0.85;
     assert_time((struct gpu_work){.groups = 168, .local = 256, .bytes = 768e6, .map_cycles = 1.8e6},
-                busy * (1.0 + busy / (busy + ms)) + ms + launch, "memory")
-        assert_time((struct gpu_work){.groups = 168, .local = 256, .bytes = 768e6, .map_cycles = 18e6},
-                    busy * (1.0 + busy / (busy + 10.0 * ms)) + 10.0 * ms + launch, "maps");
+                busy * (1.0 + busy / (busy + ms)) + ms + launch, "memory");
+    assert_time((struct gpu_work){.groups = 168, .local = 256, .bytes = 768e6, .map_cycles = 18e6},
+                busy * (1.0 + busy / (busy + 10.0 * ms)) + 10.0 * ms + launch, "maps");
     assert_true(gpu_model_map_cycles(gpu_model_find("mi300x", NULL), "mhc", true) >
                 gpu_model_map_cycles(gpu_model_find("mi300x", NULL), "identity", true));
     assert_true(gpu_model_map_cycles(gpu_model_find("arc770", NULL), "mhc", true) == 0.0);
