@@ -318,7 +318,7 @@ def judge_roofline(loops_found):
         text = file.read()
     wrong = []
     for target in CORES:
-        table = re.search(ARRAY.format(target), text, re.S)
+        table = re.search(ARRAY.format(target.removeprefix("ocloc:").replace("-", "_")), text, re.S)
         own = {key[1] for key in loops_found if key[0] == target}
         if not table or not own >= {"attention", "gemm", "gemm dx", "gemm dw"}:
             continue

@@ -18,7 +18,8 @@
 #define ITEMS_AT_A_TIME 512.0
 
 /* All these GPUs read or write 128 bytes of local memory a cycle and core: NVIDIA, "CUDA C++ Best Practices Guide",
- * shared memory (32 banks of 4 bytes); AMD, "CDNA 3 Instruction Set Architecture" and "RDNA 3 ...", LDS. */
+ * shared memory (32 banks of 4 bytes); AMD, "CDNA 3 Instruction Set Architecture" and "RDNA 3 ...", LDS; Intel,
+ * "oneAPI GPU Optimization Guide", Xe-LP's data port, to which that of an Xe-HPG core is taken to be equal. */
 #define LOCAL_BYTES 128.0
 
 /* ci/assembly.py holds these to what it counts. */
@@ -36,6 +37,11 @@ static const struct matrix_loop gfx1100[] = {{"mma_gemm", 6.28, 896},
                                              {"attention_matrix_cores_forward", 17.84, 1152},
                                              {"attention_matrix_cores_backward_queries", 14.58, 1195},
                                              {"attention_matrix_cores_backward_keys", 18.12, 1288},
+                                             {NULL, 0, 0}};
+static const struct matrix_loop dg2_g10[] = {{"mma_gemm", 8.84, 224},
+                                             {"attention_matrix_cores_forward", 17.88, 304},
+                                             {"attention_matrix_cores_backward_queries", 14.33, 363},
+                                             {"attention_matrix_cores_backward_keys", 15.78, 341},
                                              {NULL, 0, 0}};
 
 /* Cycles of the one lane that maps a token's projections to H, and back, with four streams: ci/maps.py counts them
@@ -80,8 +86,8 @@ static const struct lane_map gfx1100_maps[] = {{"identity", 297, 67},   {"hc", 2
  * AMD's 64 KiB, 256 and 85 %; Intel's 1024, and on Arc A 64 KiB and half of the memory (128 KiB and all of it on
  * later chips). Mesa's rusticl differs: on the RX 7900 XTX it has 96 compute units, groups of 1024 and buffers of
  * less than 2 GiB. In a cycle a compute unit of CDNA 3 begins one vector instruction, for one of its four SIMDs in
- * turn, and one of RDNA 3 two, one for each SIMD (the two ISAs). Scalar instructions and waits that could be begun
- * beside these are counted as if they could not. */
+ * turn, and one of RDNA 3 two, one for each SIMD (the two ISAs); each of Xe's vector engines is taken to begin one.
+ * Scalar instructions and waits that could be begun beside these are counted as if they could not. */
 static const struct gpu_model models[] = {
     /* NVIDIA RTX A6000 data sheet: 84 multiprocessors, 768 GB/s, 38.7 TFLOP/s, 309.7 with sparsity. */
     {"a6000", "NVIDIA RTX A6000", "RTX A6000", "mma.sync", 84, 768 * GB, 38.7 * TERA, 154.8 * TERA, AMPERE(1.80),
@@ -104,7 +110,7 @@ static const struct gpu_model models[] = {
     /* Intel Arc A770 16GB, product page: 32 Xe cores, 560 GB/s, 2.1 GHz. A core has 16 vector engines, each with 8
      * fused multiply-adds a cycle (17.2 TFLOP/s) and a matrix engine with 64 in 16 bits. The driver counts vector
      * engines, of which device_list makes cores. */
-    {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA, 2.1e9, 16, 2048, NULL,
+    {"arc770", "Intel Arc A770", "A770", "XMX", 32, 560 * GB, 17.2 * TERA, 137.6 * TERA, 2.1e9, 16, 2048, dg2_g10,
      NULL, GPU(32, 1024, 64 * KIB, 16, 0.5)},
     /* For tests: PoCL can run with its shape, so that the launch log of a dry step can be compared with that of a
      * step that ran. */
@@ -172,10 +178,13 @@ void gpu_model_apply(const struct gpu_model *model, struct device *device) {
     device->max_buffer_bytes = real.max_buffer_bytes;
 }
 
-/* What the instructions of the kernel's loop, or what they move through local memory, take on a full device. */
+/* What the instructions of the kernel's loop, or what they move through local memory, take on a full device. The
+ * log names GEMMs by their shapes; libraries' have no groups. */
 static struct gpu_time loop_time(const struct gpu_model *model, const struct gpu_work *work) {
+    const bool is_gemm = strncmp(work->kernel, "gemm_", strlen("gemm_")) == 0 && work->groups > 0.0;
+    const char *const kernel = is_gemm ? "mma_gemm" : work->kernel;
     for (const struct matrix_loop *loop = model->loops; loop && loop->kernel; loop++) {
-        if (strcmp(loop->kernel, work->kernel) == 0) {
+        if (strcmp(loop->kernel, kernel) == 0) {
             const double issue = loop->instructions / model->issued, local = loop->local_bytes / LOCAL_BYTES;
             const double cycles = work->padded_flops / model->matrix_flops * fmax(issue, local);
             return (struct gpu_time){cycles / (model->clock * model->cores),

@@ -129,6 +129,11 @@ UNIT_TEST(test_times) {
                 4.096e12 / 154.8e12 / 0.75 + launch, "arithmetic");
     assert_time_on("mi300x", (struct gpu_work){1216, 128, 1.0, 8.192e12, true, "attention_matrix_cores_forward", 0},
                    1e9 * 8.97 / (2.1e9 * 304) + launch, "issue");
+    /* the same of a GEMM, which moves 224 bytes for each instruction on Arc A; not of a library */
+    assert_time_on("arc770", (struct gpu_work){512, 128, 1.0, 2.048e12, true, "gemm_nt 8192x3072x768", 0},
+                   1e9 * 1.75 / (2.1e9 * 32) + launch, "local memory");
+    assert_time_on("arc770", (struct gpu_work){0, 0, 1.0, 2.048e12, true, "gemm_nt 8192x3072x768", 0},
+                   2.048e12 / 137.6e12 / 0.75 + launch, "arithmetic");
     /* maps of 1 ms beside 1 ms of memory: one group of a core alone; and two, of which each meets the other there
      * in as much of its time as that one is not in its map */
     assert_time((struct gpu_work){.groups = 84, .local = 256, .bytes = 384e6, .map_cycles = 1.8e6},
