@@ -64,15 +64,22 @@ static inline float res_gradient(__global const float *d_h, int i, int j) {
 }
 
 #ifdef P_alpha_pre
+/* Streams whose gates are all computed before the first is stored, so that a lane has several on the way: as many
+ * as registers hold. */
+#define GATES (STREAMS > 4 ? 1 : STREAMS)
+
 INLINED void sigmoid_gates_forward(__global const float *theta, __global const float *z, __global float *h) {
-    float pre[STREAMS], post[STREAMS];
-    EACH(s, STREAMS) { /* all before the first is stored, so that a lane has several on the way */
-        pre[s] = logistic(theta[P_alpha_pre] * z[s] + theta[P_b_pre + s]);
-        post[s] = 2.0f * logistic(theta[P_alpha_post] * z[STREAMS + s] + theta[P_b_post + s]);
-    }
-    EACH(s, STREAMS) {
-        h[s] = SHIFTED ? pre[s] + HC_EPS : pre[s];
-        h[STREAMS + s] = post[s];
+    for (int first = 0; first < STREAMS; first += GATES) {
+        float pre[GATES], post[GATES];
+        EACH(i, GATES) {
+            const int s = first + i;
+            pre[i] = logistic(theta[P_alpha_pre] * z[s] + theta[P_b_pre + s]);
+            post[i] = 2.0f * logistic(theta[P_alpha_post] * z[STREAMS + s] + theta[P_b_post + s]);
+        }
+        EACH(i, GATES) {
+            h[first + i] = SHIFTED ? pre[i] + HC_EPS : pre[i];
+            h[STREAMS + first + i] = post[i];
+        }
     }
 }
 
@@ -80,21 +87,25 @@ INLINED void sigmoid_gates_backward(__global const float *theta, __global const 
                                     __global const float *d_h, __global float *d_z, __global float *d_theta) {
     const float alpha_pre = theta[P_alpha_pre], alpha_post = theta[P_alpha_post];
     float d_alpha_pre = 0.0f, d_alpha_post = 0.0f;
-    float d_pre[STREAMS], d_post[STREAMS], b_pre[STREAMS], b_post[STREAMS];
-    EACH(s, STREAMS) { /* as above */
-        const float pre = SHIFTED ? h[s] - HC_EPS : h[s], post = h[STREAMS + s];
-        d_pre[s] = d_h[s] * pre * (1.0f - pre);
-        d_post[s] = d_h[STREAMS + s] * post * (1.0f - 0.5f * post);
-        d_alpha_pre += d_pre[s] * z[s];
-        d_alpha_post += d_post[s] * z[STREAMS + s];
-        b_pre[s] = d_theta[P_b_pre + s] + d_pre[s];
-        b_post[s] = d_theta[P_b_post + s] + d_post[s];
-    }
-    EACH(s, STREAMS) {
-        d_theta[P_b_pre + s] = b_pre[s];
-        d_theta[P_b_post + s] = b_post[s];
-        d_z[s] = alpha_pre * d_pre[s];
-        d_z[STREAMS + s] = alpha_post * d_post[s];
+    for (int first = 0; first < STREAMS; first += GATES) {
+        float d_pre[GATES], d_post[GATES], b_pre[GATES], b_post[GATES];
+        EACH(i, GATES) {
+            const int s = first + i;
+            const float pre = SHIFTED ? h[s] - HC_EPS : h[s], post = h[STREAMS + s];
+            d_pre[i] = d_h[s] * pre * (1.0f - pre);
+            d_post[i] = d_h[STREAMS + s] * post * (1.0f - 0.5f * post);
+            d_alpha_pre += d_pre[i] * z[s];
+            d_alpha_post += d_post[i] * z[STREAMS + s];
+            b_pre[i] = d_theta[P_b_pre + s] + d_pre[i];
+            b_post[i] = d_theta[P_b_post + s] + d_post[i];
+        }
+        EACH(i, GATES) {
+            const int s = first + i;
+            d_theta[P_b_pre + s] = b_pre[i];
+            d_theta[P_b_post + s] = b_post[i];
+            d_z[s] = alpha_pre * d_pre[i];
+            d_z[STREAMS + s] = alpha_post * d_post[i];
+        }
     }
     d_theta[P_alpha_pre] += d_alpha_pre;
     d_theta[P_alpha_post] += d_alpha_post;
