@@ -11,18 +11,10 @@
 #define SHARE fmin(CIRCULANT_BETA / (2 * SUBLAYERS), 1.0f)
 
 INLINED void circulant_weights(__global const float *theta, __global const float *z, float *weights) {
-    float highest = -INFINITY, sum = 0.0f;
     EACH(k, STREAMS) {
         weights[k] = residual_logit(theta, z, k);
-        highest = fmax(highest, weights[k]);
     }
-    EACH(k, STREAMS) {
-        weights[k] = exp(weights[k] - highest);
-        sum += weights[k];
-    }
-    EACH(k, STREAMS) {
-        weights[k] /= sum;
-    }
+    softmax(weights);
 }
 
 INLINED void hc_forward(__global const float *theta, __global const float *z, __global float *h) {

@@ -42,6 +42,21 @@
 /* Where h and d_h have entry i, j of a map's matrix. With H_TRANSPOSED streams are mixed by the map's transpose. */
 #define RES_AT(i, j) (GATE_COLUMNS + (H_TRANSPOSED ? (j) * STREAMS + (i) : (i) * STREAMS + (j)))
 
+/* In place. */
+INLINED void softmax(float *x) {
+    float highest = -INFINITY, sum = 0.0f;
+    EACH(i, STREAMS) {
+        highest = fmax(highest, x[i]);
+    }
+    EACH(i, STREAMS) {
+        x[i] = exp(x[i] - highest);
+        sum += x[i];
+    }
+    EACH(i, STREAMS) {
+        x[i] /= sum;
+    }
+}
+
 static inline float logistic(float x) {
     return 1.0f / (1.0f + exp(-x));
 }

@@ -108,18 +108,10 @@ INLINED bool sinkhorn_iterate(bool factors, float matrix[STREAMS][STREAMS], floa
 /* Line i of the matrix after a half-step, of columns or rows, from logits and the potentials of the others. */
 INLINED void line_softmax(float logits[STREAMS][STREAMS], const float others[STREAMS], bool columns, int i,
                           float line[STREAMS]) {
-    float highest = -INFINITY, sum = 0.0f;
     EACH(n, STREAMS) {
         line[n] = LINE_ENTRY(logits, columns, i, n) - others[n];
-        highest = fmax(highest, line[n]);
     }
-    EACH(n, STREAMS) {
-        line[n] = exp(line[n] - highest);
-        sum += line[n];
-    }
-    EACH(n, STREAMS) {
-        line[n] /= sum;
-    }
+    softmax(line);
 }
 
 /* The whole matrix in place of the logits. */

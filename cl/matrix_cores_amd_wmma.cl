@@ -6,7 +6,7 @@
 #define FRAGMENT_PAIRS           0
 #define fragment_column(item, i) ((i) * 2 + (item).lane / 16)
 #define LANE_FIRST(lane)         0
-/* Where numbers of columns lie in local memory: those of a lane side by side. */
+/* The place in local memory of a column's number. Those of a lane's columns lie side by side. */
 #define VALUE_PLACE(column) ((column) / 16 * 16 + (column) % 2 * 8 + (column) % 16 / 2)
 typedef ushort16 operand_bits_t;
 typedef float8 floats_t;
