@@ -47,14 +47,14 @@ class Settings:
         self.device, self.model = get("DEVICE", "gpu"), get("MODEL", str(ROOT / "configs" / "M.conf"))
         self.steps, self.tiny = get("STEPS", "20"), bool(get("TINY"))
         self.torch_device, self.roofline_as = get("TORCH_DEVICE", "cuda"), get("ROOFLINE_AS", "")
-        self.residuals = get("RESIDUALS", "").replace(",", " ").split() or self.listed()
+        residuals = get("RESIDUALS", "").replace(",", " ").split() or self.listed()
+        self.residuals = sorted(residuals, key=lambda name: name not in ("rc", "shc"))  # these two first
 
     def listed(self):
-        """All residual connections, those of the paper's comparison first."""
+        """The names of all residual connections."""
         words = [self.program("hc_train"), "--list-residuals"]
         lines = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
-        names = [line.split(" ")[0] for line in lines]
-        return sorted(names, key=lambda name: name not in ("rc", "shc"))
+        return [line.split(" ")[0] for line in lines]
 
     def program(self, name):
         return str(self.build / name)
@@ -97,7 +97,6 @@ def devices(settings):
 
 def compile_programs(settings):
     pairs = [(residual, dtype) for residual in settings.residuals for dtype in TYPES]
-    pairs.sort(key=lambda pair: pair[0] not in ("rc", "shc"))
     return [Command(f"{residual}-{dtype}", [settings.program("hc_train"), "--config", settings.model, "--device", settings.device,
                                             "--residual", residual, "--dtype", dtype, "--compile-only"]) for residual, dtype in pairs]
 

@@ -397,6 +397,14 @@ def usable(tools, name):
     return None if reason else target
 
 
+def verdict(targets, counted, wrong):
+    """Prints what is wrong. Returns the exit status."""
+    for text in wrong:
+        print(f"FAILED {text}")
+    print(f"{counted}, {len(wrong)} failures")
+    return 1 if wrong else 0 if targets else 3
+
+
 def main():
     options = parse()
     everything = options.all or options.write
@@ -419,10 +427,7 @@ def main():
     if options.write:
         document(rows)
     wrong = judge(found, loops_found, compilers) + judge_roofline(loops_found)
-    for text in wrong:
-        print(f"FAILED {text}")
-    print(f"{len(found)} loops, {len(wrong)} failures")
-    return 1 if wrong else 0 if targets else 3
+    return verdict(targets, f"{len(found)} loops", wrong)
 
 
 if __name__ == "__main__":
