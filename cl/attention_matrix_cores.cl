@@ -51,6 +51,9 @@
 #ifndef SOFTMAX_KERNEL
 #define SOFTMAX_KERNEL MATRIX_KERNEL
 #endif
+#ifndef DIAGONAL_APART
+#define DIAGONAL_APART 1 /* blocks that are masked have a loop of their own */
+#endif
 #ifndef VALUE_PLACE
 #define VALUE_PLACE(column) (column)
 #endif
@@ -450,10 +453,10 @@ void attention_matrix_cores_forward(__global const ushort *qkv, uint sequence, f
     rows_start(item, at.on_the_way, at.key_tile, at.keys, 0, KEYS, 1);
     rows_arrive(item, at.on_the_way, at.key_tile, at.key_tile, KEYS, 1, 1, 0);
     uint key = 0;
-    for (; key + KEYS <= first; key += KEYS)
+    for (; DIAGONAL_APART && key + KEYS <= first; key += KEYS)
         forward_block(item, false, key, &at);
     for (; key < at.end; key += KEYS)
-        forward_block(item, true, key, &at);
+        forward_block(item, DIAGONAL_APART || key + KEYS > first, key, &at);
     softmax_finish(item, &at, sequence, lse);
     rows_store(item, at.sum, 1.0f, first, sequence, y + at.place.head.y, Y_ROW);
 }
@@ -624,10 +627,10 @@ void attention_matrix_cores_backward_queries(__global const ushort *qkv, __globa
     FRAGMENTS_CLEAR(at.sum, ACROSS);
     keys_arrive(item, &at, 0, 0);
     uint key = 0, stage = 0;
-    for (; key + BLOCK <= first; key += BLOCK, stage = NEXT_STAGE(stage))
+    for (; DIAGONAL_APART && key + BLOCK <= first; key += BLOCK, stage = NEXT_STAGE(stage))
         backward_queries_block(item, false, key, stage, &at);
     for (; key < at.end; key += BLOCK, stage = NEXT_STAGE(stage))
-        backward_queries_block(item, true, key, stage, &at);
+        backward_queries_block(item, DIAGONAL_APART || key + BLOCK > first, key, stage, &at);
     rows_store(item, at.sum, SCALE, first, sequence, d_qkv + at.place.head.qkv, QKV_ROW);
 }
 
@@ -726,10 +729,10 @@ void attention_matrix_cores_backward_keys(__global const ushort *qkv, __global c
         queries_start(item, &at, first, 0);
         queries_arrive(item, &at, first, 0);
         uint query = first, stage = 0;
-        for (; query < min(first + ROWS, sequence); query += BLOCK, stage = NEXT_STAGE(stage))
+        for (; DIAGONAL_APART && query < min(first + ROWS, sequence); query += BLOCK, stage = NEXT_STAGE(stage))
             backward_keys_block(item, true, query, stage, &at);
         for (; query < sequence; query += BLOCK, stage = NEXT_STAGE(stage))
-            backward_keys_block(item, false, query, stage, &at);
+            backward_keys_block(item, !DIAGONAL_APART && query < first + ROWS, query, stage, &at);
     }
     __global ushort *d_keys = d_qkv + at.place.head.keys;
     rows_store(item, at.d_key, SCALE, first, sequence, d_keys, QKV_ROW);

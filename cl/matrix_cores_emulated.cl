@@ -5,6 +5,7 @@
 #undef FRAGMENT_UNROLL
 #undef MATRIX_BEGIN
 #define FRAGMENT_UNROLL   _Pragma("nounroll") /* it has to compile fast */
+#define DIAGONAL_APART    0                   /* likewise */
 #define WARP_FENCE()      barrier(CLK_LOCAL_MEM_FENCE)
 #define EMULATION_SCRATCH 256 /* words of a warp */
 #define MATRIX_BEGIN(item, warps)                                                                                  \

@@ -312,11 +312,12 @@ void reference_depth_read(const struct reference_depth *depth, const double *con
     const size_t c = depth->channels, heads = depth->heads ? depth->heads : 1, count = depth->count;
     memset(weights, 0, heads * count * sizeof *weights);
     memset(mixed, 0, c * sizeof *mixed);
-    for (size_t k = 0; k < count * c; k++) {
-        const size_t s = k / c, i = k % c;
+    for (size_t s = 0; s < count; s++) {
         const double scale = 1.0 / sqrt(reference_dot(c, states[s], states[s]) / (double)c + depth->epsilon);
-        weights[i * heads / c * count + s] +=
-            depth->query[i] * (depth->gain ? depth->gain[i] : 1.0) * states[s][i] * scale;
+        for (size_t i = 0; i < c; i++) {
+            weights[i * heads / c * count + s] +=
+                depth->query[i] * (depth->gain ? depth->gain[i] : 1.0) * states[s][i] * scale;
+        }
     }
     for (size_t head = 0; head < heads; head++) {
         const double sum = reference_log_sum_exp(weights + head * count, count, 1);

@@ -134,7 +134,7 @@ static void linear_named(const struct place *place, const char *name, size_t inp
 
 /* ---- hyper-connections */
 
-/* raw [groups, columns]: gain times streams, by every projection; 0 where the connection lacks one. */
+/* raw [N, groups, columns]: gain times streams, by every projection; 0 where the connection lacks one. */
 static void project(const struct place *place, const double *x, size_t groups, size_t columns, double *raw) {
     const struct model_config *config = place->model->config;
     const size_t length = place->row / groups;
@@ -146,7 +146,7 @@ static void project(const struct place *place, const double *x, size_t groups, s
         }
         const size_t width = (size_t)leaf->width(config->n_streams);
         const double *weight = find_leaf(place, "hc_attn", "hc_mlp", leaf->name);
-        for (size_t i = 0; weight && i < groups * length; i++) {
+        for (size_t i = 0; weight && i < place->tokens * groups * length; i++) {
             for (size_t k = 0; k < width; k++) {
                 raw[i / length * columns + first + k] +=
                     x[i] * (gain ? gain[i % length] : 1.0) * weight[i % length * width + k];
@@ -172,8 +172,8 @@ static struct reference_map map_of(const struct place *place, const struct resid
     return map;
 }
 
-/* One token's h from its streams. */
-static void make_matrices(const struct place *place, const double *x, double *h) {
+/* h [N, h_row] from streams [N, row] */
+static void make_matrices(const struct place *place, const double *streams, size_t h_row, double *h) {
     const struct model_config *config = place->model->config;
     const struct residual_sizes sizes = residual_sizes(config->residual, config->n_streams, NULL);
     const size_t groups = sizes.norm_groups, columns = sizes.columns;
@@ -181,13 +181,16 @@ static void make_matrices(const struct place *place, const double *x, double *h)
     settings.is_static = !config->hc_dynamic;
     settings.is_unmixed = config->hc_until > 0 && place->index >= config->hc_until;
     const struct reference_map map = map_of(place, &settings);
-    FREED double *raw = allocate(groups * columns), *z = allocate(groups * columns);
-    double squares[STREAMS];
-    for (size_t s = 0; s < place->streams; s++) {
-        squares[s] = reference_dot(map.channels, x + s * map.channels, x + s * map.channels);
+    FREED double *raw = allocate(place->tokens * groups * columns), *z = allocate(groups * columns);
+    project(place, streams, groups, columns, raw);
+    for (size_t token = 0; token < place->tokens; token++) {
+        double squares[STREAMS];
+        for (size_t s = 0; s < place->streams; s++) {
+            const double *x = streams + token * place->row + s * map.channels;
+            squares[s] = reference_dot(map.channels, x, x);
+        }
+        reference_map_token(&map, columns, raw + token * groups * columns, squares, z, h + token * h_row);
     }
-    project(place, x, groups, columns, raw);
-    reference_map_token(&map, columns, raw, squares, z, h);
 }
 
 /* ---- branches */
@@ -377,8 +380,8 @@ static void run_fractions(const struct place *place, double *x) {
     const size_t width = place->width, s = place->streams, h_row = s * (2 * s + 1);
     FREED double *h = allocate(place->tokens * h_row), *read = allocate(place->tokens * width);
     FREED double *output = allocate(place->tokens * width), *mixed = allocate(width);
+    make_matrices(place, x, h_row, h);
     for (size_t token = 0; token < place->tokens; token++) {
-        make_matrices(place, x + token * width, h + token * h_row);
         reference_fractions_read(s, width, x + token * width, h + token * h_row, read + token * width);
     }
     norm_named(place, norm_before(place), read, read);
@@ -409,11 +412,11 @@ static void run_sublayer(const struct place *place, double *streams) {
                                         find_leaf(place, "ln_1", "ln_2", "bias")};
     FREED double *h = allocate(place->tokens * h_row), *normed = allocate(place->tokens * width);
     FREED double *output = allocate(place->tokens * width), *mixed = allocate(row);
+    if (!plain) {
+        make_matrices(place, streams, h_row, h);
+    }
     for (size_t token = 0; token < place->tokens; token++) {
         double *read = place->read + token * place->streams;
-        if (!plain) {
-            make_matrices(place, streams + token * row, h + token * h_row);
-        }
         if (!plain && !place->model->config->read_delay) {
             memcpy(read, h + token * h_row, place->streams * sizeof *h);
         }
