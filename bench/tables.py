@@ -250,7 +250,7 @@ def measured(study):
         if run["checkpoints"][-1].get("h"):
             runs.setdefault(run["config"]["residual"], {})[run["name"].rpartition("-")[2]] = run
     rows = [[f"`{name}`", *distance(of)] for name, of in runs.items()]
-    head = ["", "from I", "cosine", "second singular value"]
+    head = ["", "from I", "cosine, last sublayer", "second singular value"]
     return "\nAfter 2000 iterations of the study:\n\n" + table(head, rows, "---:")
 
 

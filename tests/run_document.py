@@ -3,8 +3,8 @@
 
   tests/run_document.py BUILD_FOLDER tutorial|pretrained
 
-Commands are the indented lines of docs/NAME.md; those of set-up, building and downloading are left out, and so is what stands
-behind "#". After each one the files that it is said to make have to be there. Where the document has a pretrained model there is a
+Commands are the indented lines of docs/NAME.md; those of set-up, building and downloading and those of Python are left out, and so is what
+stands behind "#". After each one the files that it is said to make have to be there. Where the document has a pretrained model there is a
 small random one."""
 import json
 import re
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src" / "python"))
 from hctrain.checkpoints import write_tensors  # noqa: E402
 
-LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download", "PYTHONPATH=src/python python3 -m hctrain.")
+LEFT_OUT = ("sh ci/setup.sh", "sh ci/build.sh", "hf download", "pip install", "python3 -", "PYTHONPATH=src/python python3 -m hctrain.")
 NEEDED = {"tutorial": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"},
           "pretrained": {"hc_prepare", "hc_train", "hc_sample", "hc_eval", "hc_analyze", "hc_export"}}
 SHORT = ["--lr-decay-iters", "20", "--warmup-iters", "2", "--eval-interval", "10", "--eval-iters", "1", "--statistics-interval", "5", "--checkpoint-interval", "10"]
