@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks sizes (CTest's `functions`): a function of src/ and runtime/ has at most 100 lines, without the rows of tables in it, and 8
-parameters; OpenCL's own functions in runtime/vulkan may have more. A kernel of cl/ has at most 18 parameters. Lines of kernels and
+parameters; OpenCL's own functions in runtime/vulkan may have more. A kernel of cl/ has at most 18 parameters, and no function there the name of one of
+OpenCL C's, which some compilers refuse. Lines of kernels and
 of C files, tests included, have at most 116 columns.
 
     ci/functions.py
@@ -12,6 +13,12 @@ import sys
 
 MOST_LINES, MOST_PARAMETERS, MOST_KERNEL_PARAMETERS, MOST_COLUMNS = 100, 8, 18, 116
 TEXTS = ["cl/*.cl", "src/*/*.[ch]", "runtime/*/*.[ch]", "tests/*/*.[ch]", "bench/*/*.[ch]"]
+# Of functions that OpenCL C 1.2 has for all devices, and that a name of ours might be.
+BUILT_IN = set("""abs abs_diff add_sat hadd rhadd clamp clz mad_hi mad_sat max min mul_hi rotate sub_sat upsample popcount mad24 mul24 degrees mix radians step
+smoothstep sign cross dot distance length normalize acos asin atan atan2 cbrt ceil copysign cos cosh erf erfc exp exp2 exp10 expm1 fabs fdim floor fma fmax fmin
+fmod fract frexp hypot ilogb ldexp lgamma log log2 log10 log1p logb mad maxmag minmag modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt
+sin sincos sinh sqrt tan tanh tgamma trunc isequal isless isfinite isinf isnan isnormal any all bitselect select shuffle shuffle2 barrier mem_fence prefetch
+printf""".split())
 HEAD = re.compile(r"^(?!typedef|struct \w+ \{|enum|union)[A-Za-z_][\w \*]*?(\w+)\(([^;{}]*?)\)\s*(__attribute__[^;{]*)?([;{])", re.M)
 
 
@@ -65,6 +72,10 @@ def main():
             count += 1
             if parameters > MOST_KERNEL_PARAMETERS:
                 print("%s:%d: kernel %s has %d parameters, more than %d" % (path, first, name, parameters, MOST_KERNEL_PARAMETERS))
+                wrong += 1
+        for name, _, _, first in functions(text):
+            if name in BUILT_IN and not path.endswith("pocl_builtins.cl"):  # which is to have them
+                print("%s:%d: %s is a function of OpenCL C" % (path, first, name))
                 wrong += 1
     for path in sorted(sum((glob.glob(each) for each in TEXTS), [])):
         with open(path, encoding="utf-8") as file:

@@ -23,6 +23,17 @@ set -eu
 cd "$(dirname "$0")/.."
 out=${OUT:-out/gpu}
 mkdir -p "$out"
+GPU_SH_BEGAN=$(date +%s)
+export GPU_SH_BEGAN
+# Containers have NVIDIA's OpenCL driver, but often not the file by which OpenCL finds it.
+if [ -z "${OCL_ICD_VENDORS:-}" ] && ldconfig -p 2>/dev/null | grep -q 'libnvidia-opencl\.so\.1' &&
+    ! grep -qs nvidia /etc/OpenCL/vendors/*.icd; then
+    vendors=$(cd "$out" && pwd)/vendors/
+    mkdir -p "$vendors"
+    cp /etc/OpenCL/vendors/*.icd "$vendors" 2>/dev/null || true
+    echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
+    export OCL_ICD_VENDORS="$vendors"
+fi
 if [ -z "${BUILD:-}" ]; then
     sh ci/build.sh >"$out/build.log" 2>&1 || {
         tail "$out/build.log" >&2

@@ -31,13 +31,13 @@
 #define GROUP_STREAMS (STREAMS / RMS_GROUPS) /* in a normalised row */
 
 /* Walks a work-item's vectors of a token one by one, without unrolling: all loads at once would not fit into
- * registers. Of arrays by slot the vector under way is at [0]; `rotate` at the end of each round brings the next
- * one there, and after the last round all are where they were. c may lie behind the row in that one: test
+ * registers. Of arrays by slot the vector under way is at [0]; `slots_turn` at the end of each round brings the
+ * next one there, and after the last round all are where they were. c may lie behind the row in that one: test
  * IN_ROW(c). */
 #define LANE_ROUNDS(c) UNROLL(1) for (int c = LANE * VEC; c < SLOTS(CHANNELS) * LANES * VEC; c += LANES * VEC)
 #define IN_ROW(c)      (CHANNELS % (LANES * VEC) == 0 || (c) < CHANNELS)
 
-INLINED void rotate(vec_t values[SLOTS(CHANNELS)]) {
+INLINED void slots_turn(vec_t values[SLOTS(CHANNELS)]) {
     const vec_t first = values[0];
     UNROLL_LANES(SLOTS(CHANNELS)) for (int slot = 1; slot < SLOTS(CHANNELS); slot++) {
         values[slot - 1] = values[slot];
@@ -214,7 +214,7 @@ INLINED void mix_gradients(__global const act_t *x, __global const act_t *d, vec
                 add_h_gradients(i, ACT_LOAD(d + i * CHANNELS + c), o, in, sums + STREAMS);
             }
         }
-        rotate(d_u);
+        slots_turn(d_u);
     }
     GROUP_SUMS(sums, H_ROW, scratch);
     for (int k = LANE; k < H_ROW && real; k += LANES) {
@@ -265,9 +265,9 @@ INLINED void frame_streams_backward(__global const act_t *x, __global act_t *d, 
             }
             ACT_STORE(sum, d_output + c);
         }
-        rotate(d_u);
+        slots_turn(d_u);
         UNROLL_LANES(STREAMS) for (int j = 0; j < STREAMS; j++) {
-            rotate(d_x + AT(j, 0));
+            slots_turn(d_x + AT(j, 0));
         }
     }
 }

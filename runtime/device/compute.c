@@ -159,6 +159,8 @@ int compute_open(struct compute **opened, const struct compute_options *options)
             return -1;
         }
         compute->profiler = options->profile ? profiler_create() : NULL;
+        const char *finishes = getenv("HCTRAIN_FINISH_KERNELS");
+        compute->finishes_kernels = finishes && strcmp(finishes, "1") == 0;
     }
     *opened = compute;
     return 0;
@@ -255,12 +257,15 @@ void kernel_run(struct compute *compute, const struct launch *launch, const stru
             return;
         }
     }
-    const cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0,
-                                               NULL, compute->profiler ? &event : NULL);
+    cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0, NULL,
+                                         compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, launch->groups,
                      launch->local, device_error_text(code));
     } else if (compute->profiler) {
         profiler_add(compute->profiler, kernel->name, launch->flops, NULL, event);
+    }
+    if (code == CL_SUCCESS && compute->finishes_kernels && (code = clFinish(compute->queue)) != CL_SUCCESS) {
+        compute_fail(compute, "cannot finish kernel %s: %s", kernel->name, device_error_text(code));
     }
 }

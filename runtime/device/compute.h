@@ -43,6 +43,7 @@ struct compute {
     struct profiler *profiler;      /* NULL unless profiling */
     struct launch_log *launch_log;  /* NULL unless it is kept */
     bool verify;                    /* as in compute_options */
+    bool finishes_kernels;          /* waits for each kernel: HCTRAIN_FINISH_KERNELS=1 in the environment */
     bool dry;                       /* nothing runs, see compute_options */
     const char *module;             /* of the model that launches are of, for the launch log: a literal, or NULL */
     struct built_program *programs; /* all that were built */

@@ -23,7 +23,9 @@ static const struct error {
     ERROR(CL_DEVICE_NOT_AVAILABLE, LOST),
     ERROR(CL_COMPILER_NOT_AVAILABLE, NULL),
     ERROR(CL_MEM_OBJECT_ALLOCATION_FAILURE, NO_MEMORY),
-    ERROR(CL_OUT_OF_RESOURCES, NO_MEMORY "; on a GPU that drives a display, its watchdog may have ended a kernel"),
+    ERROR(CL_OUT_OF_RESOURCES, NO_MEMORY
+          "; or a kernel failed, which HCTRAIN_FINISH_KERNELS=1 in the environment names, or the watchdog "
+          "of a GPU that drives a display ended it"),
     ERROR(CL_OUT_OF_HOST_MEMORY,
           "the host, or the device, has no memory left: choose a smaller batch_size or model"),
     ERROR(CL_PROFILING_INFO_NOT_AVAILABLE, NULL),

@@ -67,7 +67,8 @@ char *build_log_locate(const char *text, const char *log) {
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         line[strcspn(line, "\r")] = '\0';
         fputs(line, to);
-        if (!names_file(text, line) && regexec(&pattern, line, COUNT(found), found, 0) == 0) {
+        const bool of_text = !names_file(text, line) && !strstr(line, "ptx input"); /* PTX has lines of its own */
+        if (of_text && regexec(&pattern, line, COUNT(found), found, 0) == 0) {
             const size_t group = found[1].rm_so >= 0 ? 1 : found[2].rm_so >= 0 ? 2 : 3;
             const char *name = find_place(text, strtoul(line + found[group].rm_so, NULL, 10), &line_there);
             if (name) {

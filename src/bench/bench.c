@@ -399,6 +399,9 @@ static void print_head(const struct bench_model *bench) {
     type_choice_print_device(&bench->choice, bench->compute, stdout);
     bench_model_print(bench);
     message_print(stdout, ", %.4g parameters\n", (double)bench->gpt.parameters.total);
+    if (bench->gpt.options.type != ELEMENT_FP32) {
+        message_print(stdout, "attention on %s\n", bench->gpt.operations.attention_by);
+    }
     message_print(stdout, "ranks    %d on %s, %s of %" PRId64 " x %" PRId64 " each", bench->ranks->count,
                   message_count(bench->ranks->hosts, "host").text,
                   message_count(bench->micro_steps, "micro-step").text, bench->train->batch_size,

@@ -313,7 +313,10 @@ static bool open_fast(struct operations *operations) {
     if (works) {
         snprintf(text, size, "%s", name);
     } else {
-        snprintf(text, size, "portable kernels (%.*s)", (int)strcspn(error_text(), "\n"), error_text());
+        snprintf(text, size, "portable kernels (%s)", error_text());
+        for (char *end; (end = strchr(text, '\n'));) { /* a compiler's log is cut, but says why */
+            *end = ' ';
+        }
         error_clear();
     }
     return works;

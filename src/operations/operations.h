@@ -46,7 +46,7 @@ struct operations {
     struct policy policy;
     const struct attention_algorithm *attention;           /* a row of the table in attention.c */
     struct attention_matrix_cores *attention_matrix_cores; /* NULL: all attention runs on the kernels of that row */
-    char attention_by[160]; /* what attention runs on, and why not on matrix cores, human-readable */
+    char attention_by[512]; /* what attention runs on, and why not on matrix cores, human-readable */
     bool emulates_bf16;     /* cpu_bf16 does without its instructions, for tests */
 
     size_t columns;     /* projections per normalised row: numbers of z, columns of the projection matrices */

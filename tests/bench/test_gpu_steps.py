@@ -179,6 +179,21 @@ class GpuSteps(programs.Case):
         self.assert_named(report, "torch: torch-shc-bf16-compiled failed", "RuntimeError: the fake peer cannot be compiled", "`one layer`")
         self.assert_passed(results, "torch: torch-shc-bf16-eager", "torch: torch-rc-bf16-compiled")
 
+    def test_what_is_and_what_is_no_fault(self):
+        """Attention that falls back is one, a device without matrix cores and a compiler that is cut are none, and a case that never ends is named."""
+        faults = {
+            "shc --dtype fp16 --compile-only": (0, "compiling kernels, program 3 of 9", 100),
+            "--gemm mma --dtype bf16": (0, "attention on portable kernels (emulation: cannot compile)", 0),
+            "--gemm mma --dtype fp16": (1, "hc_bench: hctrain knows no matrix cores of AMD's gfx1030", 0),
+            "test_operations.*fp16": (0, "run    mix (a)\nok     mix (a)\nrun    mix (tiny mhc, n=4)", 100),
+        }
+        report, results = self.gpu("no_faults", minutes=0.5, status=1, faults=faults, TINY="1", ONLY="compile self-tests")
+        self.assert_named(report, "self-tests: gemm-mma-bf16 failed", "attention on portable kernels (emulation: cannot compile)")
+        self.assert_named(report, "self-tests: operations-fp16-tiny timed out", "does not end: `mix (tiny mhc, n=4)`")
+        self.assertEqual(report.count("\n### "), 2)
+        self.assertEqual([results[name]["result"] for name in ("self-tests: gemm-mma-fp16", "compile: shc-fp16")], ["left out"] * 2)
+        self.assertIn("still compiled", results["compile: shc-fp16"]["error"])
+
     def test_the_lease_ends(self):
         environment = self.environment("ended", 5, {"test_operations": (0, "under way", 100)}, {})
         run = programs.Run(self, ["sh", str(ROOT / "ci/gpu.sh")], environment=environment)
