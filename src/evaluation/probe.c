@@ -460,7 +460,9 @@ int probe_measure(struct compute *compute, const struct probe_settings *settings
                  token_file_open_split(settings->data_dir, settings->split, &measurement.file) ||
                  output_file_open(&out, settings->out);
     if (status == 0) {
-        json_t *json = frame_of(&files.config)->values ? measure(compute, &files, &measurement) : json_object();
+        json_t *json = frame_of(&files.config)->values || files.config.value_embeds
+                           ? measure(compute, &files, &measurement)
+                           : json_object();
         status = json ? json_file_print_line(json, out.stream, JSON_COMPACT | JSON_REAL_PRECISION(9))
                       : error_prefix("%s", settings->checkpoint);
         status = output_file_end(&out, status);

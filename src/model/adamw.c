@@ -121,8 +121,7 @@ static void step_groups(struct gpt *gpt, const struct optimizer_settings *settin
         bool is_taken = false;
         uint64_t first = parameters->elements;
         if (parameter) {
-            own = (struct group){highest_rate(parameters, parameter, settings),
-                                 to_one && parameter->leaf && parameter->leaf->kind == LEAF_NORM,
+            own = (struct group){highest_rate(parameters, parameter, settings), to_one && parameter->is_hc_gain,
                                  trained_steps(gpt, parameter, iteration + 1)};
             is_taken = !(skips_matrices && parameter->matrices[0]) && !is_frozen(gpt, parameter, settings);
             first = i > 0 ? parameter->offset : 0; /* with the gap before it */

@@ -56,6 +56,8 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     const bool has_gain = builder->config->hc_norm_gain;
     if (has_gain) {
         parameters_add_gain(builder, "norm", width, offset_copy);
+        builder->parameters->table[builder->parameters->count - 1].is_hc_gain =
+            sublayer < BRANCHES * builder->config->n_layer;
     }
     struct parameter *query = parameters_add(builder, "query", 1, &width, has_gain ? NULL : offset_copy);
     query->joined = has_gain;

@@ -77,6 +77,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
         theta = offset_copy == theta ? NULL : theta; /* the offset of the first small leaf is that of theta */
         struct parameter *parameter = parameters_add(builder, leaf->name, rank, shape, offset_copy);
         parameter->leaf = leaf;
+        parameter->is_hc_gain = leaf->kind == LEAF_NORM;
         parameter->initial = leaf->initial;
         parameter->upcycled = leaf->upcycled;
         parameter->decayed = leaf->kind == LEAF_PROJECTION;
@@ -97,7 +98,7 @@ static int check_upcycling(const struct model_config *config) {
     if (residual->has_fractions) { /* what it begins with is a plain model */
         return 0;
     }
-    if (config->hc_init == HC_INIT_LITGPT && residual->litgpt_projections) {
+    if (config->hc_init == HC_INIT_LITGPT && residual->litgpt_projections && config->hc_dynamic) {
         return error_set("hc_init = litgpt begins with projections that depend on the streams: leave it out");
     }
     if (residual->eps_in_rows && config->hc_eps > MOST_EPS_IN_ROWS) {

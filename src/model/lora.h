@@ -22,6 +22,7 @@ struct lora_settings {
     double dropout;   /* of x, in training */
     bool by_root;     /* s = alpha / sqrt(rank) */
     unsigned targets; /* a bit (1 << enum lora_module) for each module that has an adapter */
+    bool base_has_lambdas, base_has_value_embeds; /* they are frozen as all that the base model has */
 };
 
 /* The modules of a model. */

@@ -539,6 +539,9 @@ bool model_config_same(const struct model_config *a, const struct model_config *
     if ((strcmp(name, "n_streams") == 0 || strncmp(name, "stream_", 7) == 0) && residual_is_single(a->residual)) {
         return true; /* rc has one stream, whatever is asked for */
     }
+    if (strcmp(name, "stream_reduce") == 0 && a->residual->has_fractions) {
+        return true; /* fractions are put together, not reduced */
+    }
     for (size_t i = 0; i < count; i++) {
         if (strcmp(name, ours[i].option.name) == 0) {
             return ours[i].flags & ONLY_IN_TRAINING || number_of(&ours[i].option) == number_of(&theirs[i].option) ||

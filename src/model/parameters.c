@@ -174,6 +174,16 @@ static void add_frame(struct parameter_builder *builder, int64_t index) {
     }
 }
 
+/* They are new beside a plain model, or the base of an adapter has them. */
+static void mark_unless_of_base(struct parameter_builder *builder, size_t first, bool base_has_them) {
+    if (!base_has_them) {
+        mark_auxiliary(builder->parameters, first);
+    }
+    for (; base_has_them && first < builder->parameters->count; first++) {
+        builder->parameters->table[first].upcycled = NULL;
+    }
+}
+
 /* What layers begin with where there are x0_lambdas; first values are nanochat's. */
 static void add_lambdas(struct parameter_builder *builder, int64_t layer) {
     const int64_t last = builder->config->n_layer - 1;
@@ -188,7 +198,7 @@ static void add_lambdas(struct parameter_builder *builder, int64_t layer) {
     lambda->constant = (float)(0.20 - 0.15 * depth);
     lambda->upcycled = residual_zero;
     lambda->joined = true;
-    mark_auxiliary(builder->parameters, first);
+    mark_unless_of_base(builder, first, builder->config->lora.base_has_lambdas);
 }
 
 #define VALUE_GATE_FIRST 0.02 /* first weights of the gates are uniform from 0 to this */
@@ -208,7 +218,7 @@ static void add_value_embed(struct parameter_builder *builder, int64_t layer) {
     gate->decayed = true;
     gate->constant = (float)VALUE_GATE_FIRST / 2.0f;
     gate->spread = VALUE_GATE_FIRST / 2.0;
-    mark_auxiliary(builder->parameters, first);
+    mark_unless_of_base(builder, first, config->lora.base_has_value_embeds);
 }
 
 static void fill_table(struct parameters *parameters, const struct model_config *config) {

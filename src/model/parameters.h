@@ -25,6 +25,7 @@ struct parameter {
     bool without_gradient;  /* frozen, and backward passes compute no gradient of it: it has no states either */
     bool auxiliary;         /* of the residual connection: a plain model has none of this name */
     bool decayed;           /* takes weight decay */
+    bool is_hc_gain;        /* of the norm that a hyper-connection reads the streams by: see decay_hc_gain */
     bool narrow;            /* kept in blocks: see parameters.narrow */
     bool lowp_only;         /* an embedding or a Linear layer's weight, of which --master bf16 keeps no fp32 */
     /* Weights of Linear layers inside the model: rows of the matrices that lie below each other in it, each of

@@ -103,6 +103,10 @@ static bool mixes_layers(const struct operations *operations) {
     return residual_has_frame(operations->shape.residual, "mudd");
 }
 
+static bool mixes_by_token(const struct operations *operations) {
+    return mixes_layers(operations) && !ways_are_fixed(&operations->shape);
+}
+
 static bool has_gated_mlp(const struct operations *operations) {
     return mlp_is_gated(operations->shape.mlp);
 }
@@ -271,22 +275,22 @@ static const struct program {
      .constants = {VEC, CHANNELS, FIXED, PREPOST, NORM_EPSILON, ACT},
      .options = " -DWAYS=4",
      .registers = REGISTERS_MANY,
-     .needed = mixes_layers,
-     .kernels = {KERNEL(ways_pack), KERNEL(ways_state_forward), KERNEL(ways_state_backward),
-                 KERNEL(ways_hidden_forward), KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward),
-                 KERNEL(ways_mix_backward)}},
+     .needed = mixes_by_token,
+     .kernels = {KERNEL(ways_pack), KERNEL(ways_state_backward), KERNEL(ways_hidden_forward),
+                 KERNEL(ways_hidden_backward), KERNEL(ways_mix_forward), KERNEL(ways_mix_backward)}},
     {.file = "ways.cl",
      .constants = {VEC, CHANNELS, FIXED, PREPOST, NORM_EPSILON, ACT},
      .options = " -DWAYS=1",
      .registers = REGISTERS_MANY,
      .needed = mixes_layers,
-     .kernels = {{"ways_mix_forward", offsetof(struct operation_kernels, way_mix_forward)},
+     .kernels = {KERNEL(ways_state_forward),
+                 {"ways_mix_forward", offsetof(struct operation_kernels, way_mix_forward)},
                  {"ways_mix_backward", offsetof(struct operation_kernels, way_mix_backward)}}},
     {.file = "elementwise.cl", /* of floats */
      .constants = {VEC},
      .options = " -DACT=0",
      .registers = REGISTERS_MANY,
-     .needed = mixes_layers,
+     .needed = mixes_by_token,
      .kernels = {{"bias_add", offsetof(struct operation_kernels, ways_bias_forward)}}},
     {.file = "collapse.cl",
      .constants = {STREAMS, CHANNELS, PROJECTED, HC_EPS, ACT},

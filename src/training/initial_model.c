@@ -99,12 +99,31 @@ static int choose_adapter(const struct initial_model *initial, struct train_sett
     } else if (train_settings_set_adapter(settings, saved)) {
         return -1;
     }
+    saved->lora.base_has_lambdas = initial->files.plain.x0_lambdas;
+    saved->lora.base_has_value_embeds = initial->files.plain.value_embeds;
     free(settings->lora_targets);
     settings->lora_targets = lora_write_targets(model_config_modules(saved), saved->lora.targets);
     return 0;
 }
 
 /* ---- reading it */
+
+/* Weights of its layers that a plain model would lose with another connection's default are kept. */
+static int keep_layers(struct train_settings *settings, const struct model_config *saved) {
+    const struct {
+        const char *name;
+        bool is_there, *wanted;
+    } keys[] = {{"x0_lambdas", saved->x0_lambdas, &settings->model.x0_lambdas},
+                {"value_embeds", saved->value_embeds, &settings->model.value_embeds}};
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        *keys[i].wanted = *keys[i].wanted || (keys[i].is_there && !train_settings_given(settings, keys[i].name));
+        if (keys[i].is_there && !*keys[i].wanted) {
+            return error_set("%s = false takes away weights that the model was trained with: leave it out",
+                             keys[i].name);
+        }
+    }
+    return 0;
+}
 
 /* Without a folder. Plans and --compile-only need no weights, and a model that begins has nothing to adapt. */
 static int read_nothing(struct train_settings *settings) {
@@ -149,6 +168,9 @@ int initial_model_read(struct initial_model *initial, struct train_settings *set
     initial->upcycles = residual_has_frame(saved.residual, "plain") && train_settings_given(settings, "residual") &&
                         !residual_has_frame(settings->model.residual, "plain") && !settings->resumes;
     if (initial->upcycles) {
+        if (keep_layers(settings, &saved)) {
+            return -1;
+        }
         model_config_take_connection(&saved, &settings->model);
         if (upcycle_check(&saved)) {
             return error_prefix("%s cannot go on with residual = %s as the same function", files->folder,

@@ -1,5 +1,6 @@
 """Adapters (LoRA) in and out: what checkpoints of such runs hold, what is read of PEFT's folders, how they are merged, and what is refused.
 tests/compare_adapters.py, run by hand, holds all of it to PEFT itself."""
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -117,6 +118,26 @@ class Adapters(programs.Case):
         self.remove(f"norms/ckpt-4/{WEIGHTS}")
         self.refused("has 0 tensors, and 4 were trained", "hc_eval", "--device", "pocl", "--data", "@data", "--checkpoint", "@norms/ckpt-4")
         self.refused("also has weights trained beside its adapter", "hc_eval", "--data", "@data", "--checkpoint", "@llama", "--adapter", "@norms/ckpt-4")
+
+    def test_value_embeddings_and_lambdas_of_the_base_stay(self):
+        """Beside adapters they are frozen, and a model that goes on with streams has them."""
+        self.train("nano", "--residual", "rc", *LLAMA, "--value-embeds", "--x0-lambdas", "--learning-rate", "0.05", "--max-iters", "4")
+        loss = self.loss("--checkpoint", "@nano/ckpt-4")
+        self.call("hc_probe", "--measure", "--device", "pocl", "--checkpoint", "@nano/ckpt-4", "--data-dir", "@data", "--samples", "2", "--out", "@nano.json")
+        self.assertIn('"ve_gate.0"', self.text("nano.json"))
+        self.call(*self.training("wider", "--init-from", "@nano/ckpt-4", "--residual", "mhc", "--max-iters", "0"))
+        self.assertAlmostEqual(self.loss("--checkpoint", "@wider/ckpt-0"), loss, places=5)
+        for name in ("value-embeds", "x0-lambdas"):
+            self.refused(f"{name.replace('-', '_')} = false takes away weights", *self.training("x", "--init-from", "@nano/ckpt-4", "--residual", "mhc", f"--no-{name}"))
+        self.call(*self.adapting("nano-adapted", "nano/ckpt-4", "--max-iters", "2"))
+        self.assertEqual(self.arrays(f"nano-adapted/ckpt-2/{WEIGHTS}") if self.has(f"nano-adapted/ckpt-2/{WEIGHTS}") else {}, {})
+        self.call(*self.adapting("both-adapted", "nano/ckpt-4", "--residual", "mhc", "--max-iters", "2"))
+        self.assertFalse({name for name in self.arrays(f"both-adapted/ckpt-2/{WEIGHTS}") if re.search("value_embed|ve_gate|lambda_", name)})
+        for run in ("nano-adapted", "both-adapted"):
+            self.assertLess(self.loss("--checkpoint", f"@{run}/ckpt-2"), loss)
+            self.resume(run, "--max-iters", "3")
+        self.call(*self.adapting("llama-adapted", "llama", "--value-embeds", "--residual", "mhc", "--max-iters", "1"))
+        self.assertTrue({name for name in self.arrays(f"llama-adapted/ckpt-1/{WEIGHTS}") if "value_embed" in name})
 
     def test_a_probe_writes_them(self):
         self.put_batch("batch", ((1, 1, 1, 4), [1, 2, 3, 4]), ((1, 1, 1, 4), [2, 3, 4, 5]))

@@ -367,7 +367,7 @@ static float *step_from_two(struct small_model *model, const struct optimizer_se
 }
 
 UNIT_TEST(only_gains_before_projections_decay_to_one) {
-    static const char *const residuals[] = {"mhc", "laurel", "mudd", "dense"};
+    static const char *const residuals[] = {"mhc", "laurel", "mudd", "dense", "attnres", "dar"};
     const struct optimizer_settings decaying = {.learning_rate = 0.1,
                                                 .min_lr = 0.1,
                                                 .lr_decay_iters = 1000,
@@ -382,7 +382,8 @@ UNIT_TEST(only_gains_before_projections_decay_to_one) {
         FREED float *weights = step_from_two(&model, &decaying, 0.0f);
         for (size_t i = 0; i < model.gpt.parameters.count; i++) {
             const struct parameter *parameter = &model.gpt.parameters.table[i];
-            const bool to_one = strstr(parameter->name, ".hc_") && strstr(parameter->name, ".norm.weight");
+            const bool to_one = (strstr(parameter->name, ".hc_attn.") || strstr(parameter->name, ".hc_mlp.")) &&
+                                strstr(parameter->name, ".norm.weight");
             assert_float_equal(weights[parameter->offset], to_one ? 1.5 : 1.0, 1e-6);
         }
     }

@@ -106,6 +106,11 @@ class TrainSetup(programs.Case):
         self.resume("still", "--freeze", "attn", "--max-iters", "8")
         self.assertLess(self.size("still/ckpt-8/optimizer.safetensors"), self.size("still/ckpt-7/optimizer.safetensors"))
 
+    def test_fractions_go_on_with_what_they_do_not_use(self):
+        words = ("--residual", "frac", "--n-streams", "2", "--stream-reduce", "sum_norm", "--max-iters")
+        self.train("fractions", *words, "1")
+        self.train("fractions", "--init-from", "resume", *words, "2")
+
     def test_rope_fraction_of_nearly_one_is_refused(self):
         for fraction in ("0.9999999", "0.3"):
             self.train("turning", "--position", "rope", "--rope-fraction", fraction, status=WRONG_USAGE, says="no whole number")
