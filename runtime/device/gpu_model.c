@@ -142,12 +142,18 @@ static const struct gpu_model models[] = {
       .is_cpu = true}},
 };
 
+/* Drivers give cards of other sizes the same name, such as "gfx1100". */
+static bool is_device(const struct gpu_model *model, const struct device *device) {
+    const double share = (double)device->memory_bytes / (double)model->device.memory_bytes;
+    return model->match && strstr(device->name, model->match) && share > 0.9 && share < 1.1;
+}
+
 const struct gpu_model *gpu_model_find(const char *name, const struct device *device) {
     char list[128] = "";
     for (size_t i = 0; i < COUNT(models); i++) {
         const struct gpu_model *model = &models[i];
         const size_t used = strlen(list);
-        if (name ? strcasecmp(name, model->name) == 0 : model->match && strstr(device->name, model->match)) {
+        if (name ? strcasecmp(name, model->name) == 0 : is_device(model, device)) {
             return model;
         }
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", model->name);

@@ -33,8 +33,8 @@ struct gpu_model {
     struct device device;            /* what its OpenCL driver reports, as far as shapes depend on it */
 };
 
-/* The model of this name, or with NULL the one that matches the device's name. NULL with an error that lists the
- * names. */
+/* The model of this name, or with NULL the one that matches the device's name and memory. NULL with an error that
+ * lists the names. */
 const struct gpu_model *gpu_model_find(const char *name, const struct device *device);
 
 /* Gives an open device the shape of the model, so that kernels get the model's lanes, tiles and chunks. Memory and

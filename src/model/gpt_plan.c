@@ -180,8 +180,6 @@ static void plan_scratch(struct gpt *gpt) {
         scratch->d_normed = gpt_plan_activations(gpt, group, width);
         scratch->d_out_proj_in = gpt_plan_activations(gpt, group, most_channels(gpt, false));
         scratch->d_embedding = gpt_plan_floats(gpt, group, width);
-    }
-    if (is_training(gpt)) {
         scratch->d_first =
             gpt->config.x0_lambdas ? gpt_plan_activations(gpt, group, gpt_stream_row(gpt)) : scratch->d_streams;
     }

@@ -151,8 +151,8 @@ UNIT_TEST(test_times) {
                    "arithmetic");
 }
 
-static void assert_known_as(const char *driver, const char *name) {
-    struct device device = {.platform = NULL};
+static void assert_known_as(const char *driver, double gibibytes, const char *name) {
+    struct device device = {.memory_bytes = (size_t)(gibibytes * 0x1p30)};
     snprintf(device.name, sizeof device.name, "%s", driver);
     const struct gpu_model *model = gpu_model_find(NULL, &device);
     assert_non_null(model);
@@ -160,18 +160,20 @@ static void assert_known_as(const char *driver, const char *name) {
 }
 
 UNIT_TEST(test_names) {
-    const struct device unknown = {.name = "cpu-haswell"};
-    assert_known_as("NVIDIA RTX A6000", "a6000");
-    assert_known_as("NVIDIA H100 80GB HBM3", "h100");
-    assert_known_as("NVIDIA H200", "h200");
-    assert_known_as("gfx942:sramecc+:xnack-", "mi300x");
-    assert_known_as("gfx1100", "rx7900xtx");
-    assert_known_as("Intel(R) Arc(TM) A770 Graphics", "arc770");
+    const struct device unknown = {.name = "cpu-haswell"},
+                        smaller = {.name = "gfx1100", .memory_bytes = 20UL << 30};
+    assert_known_as("NVIDIA RTX A6000", 47.5, "a6000");
+    assert_known_as("NVIDIA H100 80GB HBM3", 79.1, "h100");
+    assert_known_as("NVIDIA H200", 139.8, "h200");
+    assert_known_as("gfx942:sramecc+:xnack-", 192, "mi300x");
+    assert_known_as("gfx1100", 23.98, "rx7900xtx");
+    assert_known_as("Intel(R) Arc(TM) A770 Graphics", 15.1, "arc770");
     assert_string_equal(gpu_model_find("H200", NULL)->name, "h200");
     assert_null(gpu_model_find("a600", NULL));
     assert_error_text("a6000, h100, h200, mi300x, rx7900xtx, arc770");
     assert_null(gpu_model_find(NULL, &unknown));
     assert_error_text("cpu-haswell");
+    assert_null(gpu_model_find(NULL, &smaller));
 }
 
 /* Memory and compute units as the makers' drivers report them: clinfo of ROCm and of Intel's, whose EUs are made
