@@ -84,7 +84,7 @@ def fault(folder, group):
         lines.append(f"- kernel: {code(result['kernel'])}")
     if result["case"]:
         lines.append(f"- smallest case that fails{' or does not end' if result['case_hangs'] else ''}: {code(result['case'])}, "
-                     f"{code(shell(result['case_words'], result['environment']))}, log `{result['case_log']}`")
+                     f"{code(shell(result['case_words'], result['case_environment']))}, log `{result['case_log']}`")
     lines.append(f"- command: {code(shell(result['words'], result['environment']))}, log `{result['log']}`, whose end is")
     lines += ["", indented("\n".join(line[:200] for line in read_log(folder, result["log"]).splitlines()[-LAST_LINES:]))]
     if len(group) > 1:

@@ -24,9 +24,11 @@ BENCH = ROOT / "bench"
 TYPES = ("bf16", "fp32", "fp16")
 ONE_LAYER = "--n-layer 1 --n-head 1 --n-embd 64 --block-size 64 --batch-size 1 --vocab-size 64 --gradient-accumulation-steps 1".split()
 SHORT = ["--steps", "1", "--warmup", "1"]
+NO_MATRIX_CORES = "knows no matrix cores|is no GPU|the device has (?:no matrix cores|compute capability|no sub-groups)"  # of runtime/gemm/matrix_cores.c
 SKIPPED = 77  # exit status of a program that finds nothing to do
 GRACE = 2.0  # seconds between a request to end and the end
 LEAST_SECONDS = 2.0  # a command is not started with less
+COMPILING_SECONDS = 15.0  # a program that compiles says so more often; one that does not has gone on since
 SHORT_SECONDS = 5.0  # that any step has, and that a command may take of it
 
 # `share`: of the time. `parallel`: commands are not timed, and may run beside each other. `needs`: words of a command without which the
@@ -82,7 +84,7 @@ def failed_operation(words):
 def failed_test(words):
     """The first test of a cmocka program that failed, alone; or the one that never ended."""
     return lambda log: [(name, [*words, name]) for name in (
-        re.findall(r"^\[  FAILED  \] (\w+)", log, re.M) or re.findall(r"^\[ RUN      \] (\w+)$(?![\s\S]*^\[       OK \])", log, re.M))[:1]]
+        re.findall(r"^\[  FAILED  \] (\w+)", log, re.M) [:1] or re.findall(r"^\[ RUN      \] (\w+)$(?![\s\S]*^\[       OK \])", log, re.M)[-1:])]
 
 
 def one_layer(words):
@@ -118,7 +120,7 @@ def self_tests(settings):
             commands.append(Command(f"operations-{dtype}{'-tiny' if size else ''}", words, failed_operation(words)))
     small = [settings.program("hc_bench"), "--device", settings.device, *ONE_LAYER, *SHORT]
     for gemm, dtype in (("mma", "bf16"), ("mma", "fp16"), ("clblast", "fp32"), ("portable", "fp32")):
-        wrong, lacking = (r"attention on portable kernels \(.*", "knows no matrix cores of") if gemm == "mma" else (None, None)
+        wrong, lacking = (r"attention on portable kernels \(.*", NO_MATRIX_CORES) if gemm == "mma" else (None, None)
         commands.append(Command(f"gemm-{gemm}-{dtype}", [*small, "--gemm", gemm, "--dtype", dtype], wrong=wrong, lacking=lacking))
     commands.append(Command("emulated-matrix-cores", [str(tests / "test_mma"), settings.device]))
     if not settings.tiny:
@@ -318,9 +320,10 @@ class Runner:
             limit = min(seconds, self.left())
             if limit < LEAST_SECONDS:
                 return
-            status = self.call(words, small, limit, {**command.environment, "HCTRAIN_FINISH_KERNELS": "1"})  # a fault names its kernel
+            environment = {**command.environment, "HCTRAIN_FINISH_KERNELS": "1"}  # a fault names its kernel
+            status = self.call(words, small, limit, environment)
             if status != 0:
-                result.update(case=name, case_words=words, case_log=small.name, case_hangs=status is None)
+                result.update(case=name, case_words=words, case_environment=environment, case_log=small.name, case_hangs=status is None)
                 result["kernel"] = kernel_of(self.log_text(small)) or result["kernel"]
                 return
             small.unlink()
@@ -335,13 +338,13 @@ class Runner:
         status = self.call(command.words, log, limit, command.environment)
         text = self.log_text(log)
         result["seconds"] = time.monotonic() - begin
-        wrong = command.wrong and re.search(command.wrong, text)
+        wrong, has_not = (pattern and re.search(pattern, text) for pattern in (command.wrong, command.lacking))
         if status == 0 and not wrong:
             return {**result, "result": "passed"}
         last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")
-        if command.optional or status == SKIPPED or (command.lacking and re.search(command.lacking, text)):
+        if command.optional or status == SKIPPED or has_not:
             return {**result, "result": "left out", "error": first_error(text)}
-        if status is None and last.startswith("compiling kernels"):
+        if status is None and last.startswith("compiling kernels") and time.time() - log.stat().st_mtime < COMPILING_SECONDS:
             return {**result, "result": "left out", "error": f"it still compiled after {limit:.0f} seconds: {last}"}
         error = wrong[0] if status == 0 else first_error(text) if status else f"no end after {limit:.0f} seconds; the last line of its log: {last}"
         result.update(result="failed" if status is not None else "timed out", status=status, error=error, kernel=kernel_of(text), case="", case_words=[])
@@ -359,7 +362,7 @@ class Runner:
         end, left = time.monotonic() + seconds, len(step.commands)
         entry = {"name": step.name, "title": step.title, "limit": seconds, "note": "", "commands": []}
         self.results["steps"] = [other for other in self.results["steps"] if other["name"] != step.name] + [entry]
-        if step.needs:
+        if step.needs and seconds >= LEAST_SECONDS:
             log = self.settings.out / f"{step.name}-needs.log"
             status = self.call(step.needs, log, min(60.0, seconds), {})
             entry["note"] = first_error(self.log_text(log)) if status != 0 else self.log_text(log).strip()
@@ -392,6 +395,8 @@ def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     settings = Settings(*sys.argv[1:])
+    if settings.seconds < LEAST_SECONDS:
+        sys.exit("ci/gpu.sh: no time is left of MINUTES after the build; BUILD=build does without it now")
     steps = all_steps(settings)
     unknown = set(settings.only) - {step.name for step in steps}
     if unknown:

@@ -53,6 +53,13 @@ void compute_flush(struct compute *compute) {
     }
 }
 
+void compute_finish_kernel(struct compute *compute, const char *name) {
+    const cl_int code = compute->finishes_kernels && !compute->failure ? clFinish(compute->queue) : CL_SUCCESS;
+    if (code != CL_SUCCESS) {
+        compute_fail(compute, "cannot finish kernel %s: %s", name, device_error_text(code));
+    }
+}
+
 int compute_finish(struct compute *compute) {
     compute_log(compute, &(struct launch_entry){.name = "finish", .waits = true});
     if (compute->dry) {
@@ -257,15 +264,13 @@ void kernel_run(struct compute *compute, const struct launch *launch, const stru
             return;
         }
     }
-    cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0, NULL,
-                                         compute->profiler ? &event : NULL);
+    const cl_int code = clEnqueueNDRangeKernel(compute->queue, kernel->handle, 1, NULL, &global, &launch->local, 0,
+                                               NULL, compute->profiler ? &event : NULL);
     if (code != CL_SUCCESS) {
         compute_fail(compute, "cannot run kernel %s as %zu groups of %zu: %s", kernel->name, launch->groups,
                      launch->local, device_error_text(code));
     } else if (compute->profiler) {
         profiler_add(compute->profiler, kernel->name, launch->flops, NULL, event);
     }
-    if (code == CL_SUCCESS && compute->finishes_kernels && (code = clFinish(compute->queue)) != CL_SUCCESS) {
-        compute_fail(compute, "cannot finish kernel %s: %s", kernel->name, device_error_text(code));
-    }
+    compute_finish_kernel(compute, kernel->name);
 }

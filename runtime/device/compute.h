@@ -83,6 +83,9 @@ int compute_check(struct compute *compute);
 /* Submits all launches so far to the device; without it drivers may hold them back until the host waits. */
 void compute_flush(struct compute *compute);
 
+/* After a launch, also of a library's kernel: waits for it if finishes_kernels is set, so an error can name it. */
+void compute_finish_kernel(struct compute *compute, const char *name);
+
 /* Waits for all work; then as compute_check. Collects the profile of what ran. */
 int compute_finish(struct compute *compute);
 

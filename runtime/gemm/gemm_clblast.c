@@ -90,6 +90,7 @@ static void clblast_run(struct compute *compute, const struct gemm_call *call) {
         compute_fail(compute, "cannot launch %s: %s", call->name, status_name(status));
     }
     gemm_call_profile(compute, call, begin, end);
+    compute_finish_kernel(compute, call->name);
 }
 
 /* ---- its kernels for large GEMMs */

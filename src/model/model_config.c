@@ -214,11 +214,14 @@ static int check_streams(struct model_config *config) {
     return 0;
 }
 
+bool model_config_weighs_embedding(const struct model_config *config) {
+    return residual_has_frame(config->residual, "attnres") || residual_has_frame(config->residual, "mudd");
+}
+
 /* What only some residual connections have. */
 static int check_connection(const struct model_config *config) {
     const struct residual_variant *residual = config->residual;
     const struct residual_settings *settings = &config->settings;
-    const bool weighs_embedding = residual_has_frame(residual, "attnres") || residual_has_frame(residual, "mudd");
     const int64_t heads = residual_setting_value(settings, "attnres_heads").number;
     if (residual->has_fractions && config->n_embd % config->n_streams != 0) {
         return error_set("n_embd = %" PRId64 " is not divisible by n_streams = %" PRId64
@@ -250,7 +253,7 @@ static int check_connection(const struct model_config *config) {
         return error_set("hc_until = %" PRId64 " of %" PRId64 " sublayers: each layer has two", config->hc_until,
                          2 * config->n_layer);
     }
-    if (config->x0_lambdas && weighs_embedding) {
+    if (config->x0_lambdas && model_config_weighs_embedding(config)) {
         return error_set(
             "x0_lambdas = true: '%s' already mixes the embedding into every layer; leave x0_lambdas out",
             residual->name);

@@ -135,6 +135,9 @@ int model_config_set_tokenizer(struct model_config *config, const char *name);
 int model_config_read_ids(const json_t *json, const char *key, struct token_ids *ids);
 void model_config_write_ids(json_t *json, const char *key, const struct token_ids *ids);
 
+/* Whether every layer reads the embedding beside the stream: there is no place for x0_lambdas. */
+bool model_config_weighs_embedding(const struct model_config *config);
+
 /* Takes the residual connection with all of its settings from another config. */
 void model_config_take_connection(struct model_config *config, const struct model_config *from);
 

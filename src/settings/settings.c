@@ -83,7 +83,7 @@ void unused_options_print(const struct option_spec *specs, size_t count, const s
         {"model   ", "hc_norm_gain", !model->hc_dynamic, "hc_dynamic", "false"},
         {"model   ", "hc_norm_eps", !model->hc_dynamic, "hc_dynamic", "false"},
         {"model   ", "hc_init", !model->hc_dynamic, "hc_dynamic", "false"},
-        {"model   ", "freeze_alpha_res", !model->hc_dynamic, "hc_dynamic", "false"},
+        {"optimizer", "freeze_alpha_res", !model->hc_dynamic, "hc_dynamic", "false"},
     };
     for (size_t i = 0; console && i < count; i++) {
         if (specs[i].type == OPTION_HEADING || specs[i].given == 0 || options_is_default(&specs[i])) {

@@ -115,6 +115,10 @@ static int keep_layers(struct train_settings *settings, const struct model_confi
         bool is_there, *wanted;
     } keys[] = {{"x0_lambdas", saved->x0_lambdas, &settings->model.x0_lambdas},
                 {"value_embeds", saved->value_embeds, &settings->model.value_embeds}};
+    if (saved->x0_lambdas && model_config_weighs_embedding(&settings->model)) {
+        return error_set("the model was trained with x0_lambdas, for which residual = %s has no place",
+                         settings->model.residual->name);
+    }
     for (size_t i = 0; i < COUNT(keys); i++) {
         *keys[i].wanted = *keys[i].wanted || (keys[i].is_there && !train_settings_given(settings, keys[i].name));
         if (keys[i].is_there && !*keys[i].wanted) {

@@ -134,6 +134,10 @@ void train_options_apply(struct train_settings *settings, const struct option_ta
 
 int train_settings_set_adapter(const struct train_settings *settings, struct model_config *config) {
     config->lora = settings->model.lora;
+    /* the base's; where there is a folder, what it has decides */
+    const bool is_plain = config->lora.rank > 0 && residual_has_frame(config->residual, "plain");
+    config->lora.base_has_lambdas = is_plain && config->x0_lambdas;
+    config->lora.base_has_value_embeds = is_plain && config->value_embeds;
     config->lora.alpha = config->lora.alpha > 0.0 ? config->lora.alpha : 2.0 * (double)config->lora.rank;
     return config->lora.rank > 0
                ? lora_read_targets(model_config_modules(config), settings->lora_targets, &config->lora.targets)

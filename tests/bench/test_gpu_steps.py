@@ -10,6 +10,8 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import gpu_steps
 import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,11 @@ for pattern, (status, text, seconds) in json.loads(os.environ["FAULTS"]).items()
         differs = text == "differs"
         if not differs:
             print(text, flush=True, file=sys.stderr if status else sys.stdout)
-            time.sleep(seconds)
+            while seconds > 0:
+                time.sleep(min(seconds, 1))
+                seconds -= 1
+                if text.startswith("compiling"):
+                    print(text, flush=True)
             sys.exit(status)
 facts = {"device": "fake", "title": "fake", "cpu": False, "gemm": "mma", "attention": "mma", "dtype": "bf16", "residual": "rc", "n_streams": 4,
          "n_layer": 1, "n_embd": 64, "block_size": 32, "batch_size": 1, "vocab_size": 64, "vocab_source": "as given", "dtype_reason": "",
@@ -183,16 +189,28 @@ class GpuSteps(programs.Case):
         """Attention that falls back is one, a device without matrix cores and a compiler that is cut are none, and a case that never ends is named."""
         faults = {
             "shc --dtype fp16 --compile-only": (0, "compiling kernels, program 3 of 9", 100),
+            "rc --dtype fp16 --compile-only": (0, "device\ncompiling kernels, program 9 of 9", 100),  # says so once, then hangs
             "--gemm mma --dtype bf16": (0, "attention on portable kernels (emulation: cannot compile)", 0),
             "--gemm mma --dtype fp16": (1, "hc_bench: hctrain knows no matrix cores of AMD's gfx1030", 0),
             "test_operations.*fp16": (0, "run    mix (a)\nok     mix (a)\nrun    mix (tiny mhc, n=4)", 100),
         }
-        report, results = self.gpu("no_faults", minutes=0.5, status=1, faults=faults, TINY="1", ONLY="compile self-tests")
+        report, results = self.gpu("no_faults", minutes=1, status=1, faults=faults, TINY="1", ONLY="compile self-tests")
         self.assert_named(report, "self-tests: gemm-mma-bf16 failed", "attention on portable kernels (emulation: cannot compile)")
         self.assert_named(report, "self-tests: operations-fp16-tiny timed out", "does not end: `mix (tiny mhc, n=4)`")
-        self.assertEqual(report.count("\n### "), 2)
-        self.assertEqual([results[name]["result"] for name in ("self-tests: gemm-mma-fp16", "compile: shc-fp16")], ["left out"] * 2)
-        self.assertIn("still compiled", results["compile: shc-fp16"]["error"])
+        self.assertEqual([line for line in report.splitlines() if line.startswith("### ")],
+                         ["### compile: rc-fp16 timed out", "### self-tests: operations-fp16-tiny timed out", "### self-tests: gemm-mma-bf16 failed"])
+        for name, error in (("self-tests: gemm-mma-fp16", "knows no matrix cores"), ("compile: shc-fp16", "it still compiled")):
+            self.assertEqual(results[name]["result"], "left out")
+            self.assertIn(error, results[name]["error"])
+
+    def test_what_never_ended(self):
+        runs, operations = gpu_steps.failed_test(["t"]), gpu_steps.failed_operation(["t"])
+        passed, skipped, hangs = "[ RUN      ] one\n[       OK ] one\n", "[ RUN      ] two\n[  SKIPPED ] two\n", "[ RUN      ] three\n"
+        self.assertEqual(runs(passed + skipped + hangs), [("three", ["t", "three"])])
+        self.assertEqual(runs(passed), [])
+        self.assertEqual(runs(passed + hangs + "[  FAILED  ] three\n"), [("three", ["t", "three"])])
+        self.assertEqual(operations("run    mix (a)\nok     mix (a) y 1e-8\nrun    mix (b, n=4)\n"), [("mix (b, n=4)", ["t", "--filter", "mix (b, n=4)"])])
+        self.assertEqual(operations("run    mix (a)\nok     mix (a) y 1e-8\n"), [])
 
     def test_the_lease_ends(self):
         environment = self.environment("ended", 5, {"test_operations": (0, "under way", 100)}, {})

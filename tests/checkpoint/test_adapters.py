@@ -129,6 +129,7 @@ class Adapters(programs.Case):
         self.assertAlmostEqual(self.loss("--checkpoint", "@wider/ckpt-0"), loss, places=5)
         for name in ("value-embeds", "x0-lambdas"):
             self.refused(f"{name.replace('-', '_')} = false takes away weights", *self.training("x", "--init-from", "@nano/ckpt-4", "--residual", "mhc", f"--no-{name}"))
+        self.refused("x0_lambdas, for which residual = mudd has no place", *self.training("x", "--init-from", "@nano/ckpt-4", "--residual", "mudd"))
         self.call(*self.adapting("nano-adapted", "nano/ckpt-4", "--max-iters", "2"))
         self.assertEqual(self.arrays(f"nano-adapted/ckpt-2/{WEIGHTS}") if self.has(f"nano-adapted/ckpt-2/{WEIGHTS}") else {}, {})
         self.call(*self.adapting("both-adapted", "nano/ckpt-4", "--residual", "mhc", "--max-iters", "2"))

@@ -324,6 +324,7 @@ UNIT_TEST(other_lines_stay) {
         "<kernel>:99999999999999999999999:1: error: behind all",
         "baseline 6",
         "line six",
+        "ptxas application ptx input, line 6; error   : of the PTX",
     };
     for (size_t i = 0; i < COUNT(logs); i++) {
         assert_located(logs[i], logs[i]);

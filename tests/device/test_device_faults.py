@@ -42,6 +42,7 @@ class DeviceFaults(programs.Case):
 
     def test_failure_while_waiting_is_reported(self):
         self.train_where("waiting", {"HC_FAULT": "clFinish -9999 3"}, says="the device was lost")
+        self.train_where("each-kernel", {"HC_FAULT": "clFinish -5 300", "HCTRAIN_FINISH_KERNELS": "1"}, says=["cannot finish kernel ", "or a kernel failed"])
 
     def test_texts_of_devices_and_compilers_are_shown(self):
         """Where no program is in the cache."""

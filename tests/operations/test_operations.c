@@ -400,11 +400,11 @@ static bool run_case(struct shape_cache *cache, struct compute *compute, const s
     struct case_shape shape = case_shape_complete(test->shape);
     shape.type = type;
     const struct operation_shape operation_shape = case_operation_shape(&shape);
+    printf("run    %s (%s)\n", test->test->name, test->what); /* a driver may end the process, or never return */
+    fflush(stdout);
     struct operations *operations = operations_of(cache, compute, &operation_shape, test->test);
     struct outcome outcome = {"", false};
     compute->launch_log->count = 0;
-    printf("run    %s (%s)\n", test->test->name, test->what); /* a driver may end the process, or never return */
-    fflush(stdout);
     if (!operations) {
         complain(&outcome, "error", error_text());
     } else if (run_once(operations, &shape, test, true, &outcome)) {
