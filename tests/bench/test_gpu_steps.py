@@ -185,6 +185,7 @@ class GpuSteps(programs.Case):
         self.assert_named(report, "torch: torch-shc-bf16-compiled failed", "RuntimeError: the fake peer cannot be compiled", "`one layer`")
         self.assert_passed(results, "torch: torch-shc-bf16-eager", "torch: torch-rc-bf16-compiled")
 
+    @unittest.skipUnless(programs.WHOLE, "sleeps for a minute")
     def test_what_is_and_what_is_no_fault(self):
         """Attention that falls back is one, a device without matrix cores and a compiler that is cut are none, and a case that never ends is named."""
         faults = {
