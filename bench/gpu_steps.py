@@ -75,16 +75,21 @@ class Settings:
 
 # ---- smaller cases
 
+def suspect(log, failed, begun, ended):
+    """[the first name that failed]; or else [that of the last case which began and never ended]; or []."""
+    return re.findall(failed, log, re.M)[:1] or re.findall(rf"{begun}$(?![\s\S]*{ended})", log, re.M)[-1:]
+
+
 def failed_operation(words):
-    """The first case of test_operations that failed, alone; or the one that never ended."""
-    return lambda log: [(name, [*words, "--filter", name]) for name in (
-        re.findall(r"^FAILED (\w+ \(.*?\))(?: |$)", log, re.M) or re.findall(r"^run +(\w+ \(.*\))$(?![\s\S]*^ok )", log, re.M))[:1]]
+    """The suspect of test_operations, alone."""
+    return lambda log: [(name, [*words, "--filter", name]) for name in
+                        suspect(log, r"^FAILED (\w+ \(.*?\))(?: |$)", r"^run +(\w+ \(.*\))", "^ok ")]
 
 
 def failed_test(words):
-    """The first test of a cmocka program that failed, alone; or the one that never ended."""
-    return lambda log: [(name, [*words, name]) for name in (
-        re.findall(r"^\[  FAILED  \] (\w+)", log, re.M) [:1] or re.findall(r"^\[ RUN      \] (\w+)$(?![\s\S]*^\[       OK \])", log, re.M)[-1:])]
+    """The suspect of a cmocka program, alone."""
+    return lambda log: [(name, [*words, name]) for name in
+                        suspect(log, r"^\[  FAILED  \] (\w+)", r"^\[ RUN      \] (\w+)", r"^\[       OK \]")]
 
 
 def one_layer(words):

@@ -7,8 +7,8 @@
 #   MINUTES=10 ci/gpu.sh                               at most ten minutes
 #   MINUTES=5 ONLY="torch gemm" ci/gpu.sh              these steps anew; the report keeps the others
 #
-# Building counts. Each step has a share of the time as its limit, and leaves what it does not need to the later ones. The report is written anew after each
-# command, so that there is one if the lease ends early. If a command fails, the report has its first error, the kernel and the smallest case
+# The time to build counts. Each step has a share of the time as its limit, and leaves what it does not need to the later ones. The report is
+# written anew after each command, so that there is one if the lease ends early. If a command fails, the report has its first error, the kernel and the smallest case
 # that fails, and the next one goes on. Exit status: 0 if no command failed, else 1.
 #
 # Settings in the environment, with their defaults: MINUTES (60), ONLY (all steps), DEVICE (gpu), OUT (out/gpu), STEPS (20; of a

@@ -3,9 +3,8 @@
 
   tests/run_document.py BUILD_FOLDER tutorial|pretrained
 
-Commands are the indented lines of docs/NAME.md; those of set-up, building and downloading and those of Python are left out, and so is what
-stands behind "#". After each one the files that it is said to make have to be there. Where the document has a pretrained model there is a
-small random one."""
+Commands are the indented lines of docs/NAME.md without what stands behind "#". Those that set up, build, download or start Python are left
+out. After each of the others the files that it makes have to be there. A small random model takes the place of a pretrained one."""
 import json
 import re
 import shlex

@@ -55,8 +55,7 @@ static void add_parameters(struct parameter_builder *builder, int64_t sublayer) 
     uint64_t *offset_copy = &builder->parameters->sublayers[sublayer].theta;
     const bool has_gain = builder->config->hc_norm_gain;
     if (has_gain) {
-        parameters_add_gain(builder, "norm", width, offset_copy);
-        builder->parameters->table[builder->parameters->count - 1].is_hc_gain =
+        parameters_add_gain(builder, "norm", width, offset_copy)->is_hc_gain =
             sublayer < BRANCHES * builder->config->n_layer;
     }
     struct parameter *query = parameters_add(builder, "query", 1, &width, has_gain ? NULL : offset_copy);

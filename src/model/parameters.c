@@ -61,9 +61,11 @@ struct parameter *parameters_add(struct parameter_builder *builder, const char *
     return add(builder, offset_copy, name, "", rank, shape);
 }
 
-void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
-                         uint64_t *offset_copy) {
-    add(builder, offset_copy, name, ".weight", 1, &(uint64_t){elements})->constant = 1.0f;
+struct parameter *parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
+                                      uint64_t *offset_copy) {
+    struct parameter *gain = add(builder, offset_copy, name, ".weight", 1, &(uint64_t){elements});
+    gain->constant = 1.0f;
+    return gain;
 }
 
 void parameters_add_norm(struct parameter_builder *builder, const char *name, struct norm_offsets *norm) {
@@ -178,8 +180,9 @@ static void add_frame(struct parameter_builder *builder, int64_t index) {
 static void mark_unless_of_base(struct parameter_builder *builder, size_t first, bool base_has_them) {
     if (!base_has_them) {
         mark_auxiliary(builder->parameters, first);
+        return;
     }
-    for (; base_has_them && first < builder->parameters->count; first++) {
+    for (; first < builder->parameters->count; first++) {
         builder->parameters->table[first].upcycled = NULL;
     }
 }

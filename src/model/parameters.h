@@ -160,9 +160,9 @@ void parameters_join_linear(struct parameter_builder *builder, const char *name,
 void parameters_add_adapters(struct parameter_builder *builder, struct linear *linear, size_t count,
                              const enum lora_module *modules, const uint64_t *rows);
 
-/* Adds gains [elements], which begin as 1: <name>.weight. */
-void parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
-                         uint64_t *offset_copy);
+/* Adds gains [elements], which begin as 1: <name>.weight. They may move when more is added. */
+struct parameter *parameters_add_gain(struct parameter_builder *builder, const char *name, size_t elements,
+                                      uint64_t *offset_copy);
 
 /* Builds the table; the model sets the buffers. */
 void parameters_create(const struct model_config *config, struct parameters *parameters);

@@ -318,7 +318,7 @@ static int report_statistics(struct trainer *trainer, int64_t iteration) {
     struct h_measurement statistics;
     struct h_violation violation;
     char place[80];
-    if (residual_reads_depth(residual)) { /* weights over depth, no H_res: those of rank 0's tokens */
+    if (residual_reads_depth(residual)) { /* without H_res: rank 0 checks the weights over depth of its tokens */
         int status = 0;
         while (trainer_is_first(trainer) &&
                (status = depth_check(&violation, &trainer->gpt, ~trainer->reported_violations)) == 0 &&
