@@ -126,18 +126,29 @@ static int check_upcycling(const struct model_config *config) {
 
 /* ---- memory */
 
-/* Elements of a sublayer's packed projection matrices [columns, row]. */
-static uint64_t packed_elements(const struct gpt *gpt) {
-    return gpt->operations.columns * norm_length(&gpt->operations);
-}
-
 static uint64_t sublayers(const struct gpt *gpt) {
     return BRANCHES * (uint64_t)gpt->config.n_layer;
 }
 
+/* Sublayers that mix their streams. */
+static uint64_t mixing(const struct gpt *gpt) {
+    return gpt->config.hc_until ? (uint64_t)gpt->config.hc_until : sublayers(gpt);
+}
+
+/* Elements of the packed projection matrices [columns, row] of a sublayer with these maps. */
+static uint64_t packed_elements(const struct operations *maps) {
+    return maps->columns > 0 ? maps->columns * norm_length(maps) : 0;
+}
+
+/* The same of the first `count` sublayers. */
+static uint64_t packed_before(const struct gpt *gpt, uint64_t count) {
+    const uint64_t mixed = size_smaller(count, mixing(gpt));
+    return mixed * packed_elements(&gpt->operations) + (count - mixed) * packed_elements(&gpt->unmixed);
+}
+
 static void plan(struct gpt *gpt) {
     const uint64_t leaves = sublayers(gpt) * gpt->operations.matrices;
-    gpt->packed = memory_plan_add(&gpt->plan, "weights", sublayers(gpt) * packed_elements(gpt), gpt->options.type);
+    gpt->packed = memory_plan_add(&gpt->plan, "weights", packed_before(gpt, sublayers(gpt)), gpt->options.type);
     gpt->projection_leaves = memory_plan_add(&gpt->plan, "weights", leaves * LEAF_INTEGERS, ELEMENT_INT32);
 }
 
@@ -150,11 +161,11 @@ static void plan_sublayer(struct gpt *gpt, struct sublayer *sublayer) {
         return;
     }
     sublayer->mix.theta = (struct span){gpt->parameters.weights, sublayer->at->theta};
-    sublayer->mix.packed = (struct span){gpt->packed, (size_t)sublayer->index * packed_elements(gpt)};
+    sublayer->mix.packed = (struct span){gpt->packed, packed_before(gpt, (uint64_t)sublayer->index)};
     if (is_new) {
         sublayer->gram = gpt->options.recompute ? gpt_plan_floats(gpt, matrices, streams * streams) : NULL;
         if (!gpt->operations.shape.settings.is_static) {
-            sublayer->mix.z = gpt_plan_floats(gpt, matrices, (int64_t)gpt->operations.z_row);
+            sublayer->mix.z = gpt_plan_floats(gpt, matrices, (int64_t)maps_of(gpt, sublayer)->z_row);
         } else { /* zeros that nothing writes */
             sublayer->mix.z = memory_plan_add(&gpt->plan, matrices, gpt->operations.z_row, ELEMENT_FP32);
         }
@@ -171,7 +182,7 @@ static void plan_scratch(struct gpt *gpt) {
     if (gpt->options.mode != GPT_TRAINING) {
         return;
     }
-    scratch->d_packed = memory_plan_add(&gpt->plan, group, sublayers(gpt) * packed_elements(gpt), ELEMENT_FP32);
+    scratch->d_packed = memory_plan_add(&gpt->plan, group, packed_before(gpt, sublayers(gpt)), ELEMENT_FP32);
     scratch->d_z_lowp = gpt_plan_activations(gpt, group, (int64_t)gpt->operations.z_row);
     scratch->d_z = scratch->d_z_lowp;
     if (!frame_is_fused(&gpt->operations)) { /* which keeps these to itself */
@@ -183,12 +194,7 @@ static void plan_scratch(struct gpt *gpt) {
 }
 
 static uint64_t largest_matrix(const struct gpt *gpt) {
-    return size_larger(packed_elements(gpt), gpt_tokens(gpt) * (uint64_t)gpt_stream_row(gpt));
-}
-
-/* Sublayers that mix their streams. */
-static uint64_t mixing(const struct gpt *gpt) {
-    return gpt->config.hc_until ? (uint64_t)gpt->config.hc_until : sublayers(gpt);
+    return size_larger(packed_elements(&gpt->operations), gpt_tokens(gpt) * (uint64_t)gpt_stream_row(gpt));
 }
 
 /* The leaves of sublayers [first, first + count), which all mix their streams or do not. */
@@ -275,9 +281,8 @@ static struct matrix stream_rows(const struct gpt *gpt, const struct buffer *str
     return matrix_of(streams, 0, norm_rows(gpt), norm_length(&gpt->operations));
 }
 
-static struct matrix packed_of(const struct gpt *gpt, const struct sublayer *sublayer,
-                               const struct buffer *packed) {
-    const struct operations *maps = gpt_is_unmixed(gpt, sublayer->index) ? &gpt->unmixed : &gpt->operations;
+static struct matrix packed_of(struct gpt *gpt, const struct sublayer *sublayer, const struct buffer *packed) {
+    const struct operations *maps = maps_of(gpt, sublayer);
     return matrix_of(packed, sublayer->mix.packed.offset, maps->columns, norm_length(maps));
 }
 

@@ -441,7 +441,6 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
     if (gpt_is_unmixed(gpt, BRANCHES * config->n_layer - 1)) {
         shape.settings = model_config_connection(config, config->hc_until);
         operations_describe(compute, &shape, &gpt->unmixed);
-        memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->unmixed));
     }
     gpt->sublayers = memory_zeroed(BRANCHES * (size_t)config->n_layer + 1, sizeof *gpt->sublayers);
     gpt->token_counts = memory_zeroed((size_t)config->vocab_size, sizeof *gpt->token_counts);
@@ -457,6 +456,9 @@ int gpt_plan(struct compute *compute, const struct model_config *config, const s
         gpt->optimizer->plan(gpt);
     }
     memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->operations));
+    if (gpt->unmixed.compute) {
+        memory_plan_count(&gpt->plan, "scratch", operations_scratch_bytes(&gpt->unmixed));
+    }
     plan_copies(gpt);
     memory_plan_count(&gpt->plan, "split-K sums of GEMMs", gemm_parts_bytes(compute, options->type));
     plan_kept_activations(gpt);
