@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -180,34 +179,29 @@ static bool is_whole_bitcode(const unsigned char *data, size_t bytes) {
     return at == bytes && !has_zeros(data, bytes, 512, 512);
 }
 
-bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name) {
+static bool ends_in(const char *name, const char *ending) {
     const char *end = strrchr(name, '.');
-    if (end && !strcmp(end, ".so")) {
-        return is_whole_library(data, bytes);
-    }
-    return !end || strcmp(end, ".bc") != 0 || is_whole_bitcode(data, bytes);
+    return end && !strcmp(end, ending);
 }
 
-/* Removes damaged libraries and bitcode that were modified at this time or later. What cannot be read stays. What
- * another process is just writing has a name that begins with "temp". */
-static size_t remove_damaged(const char *folder, struct timespec since) {
+bool pocl_cache_is_whole(const unsigned char *data, size_t bytes, const char *name) {
+    return ends_in(name, ".so") ? is_whole_library(data, bytes)
+                                : !ends_in(name, ".bc") || is_whole_bitcode(data, bytes);
+}
+
+/* Removes damaged libraries and bitcode. What cannot be read stays. What another process is just writing has a name
+ * that begins with "temp". */
+static size_t remove_damaged(const char *folder) {
     char *roots[] = {(char *)(uintptr_t)folder, NULL}, *data;
     size_t removed = 0, bytes;
     FTSENT *entry;
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     while (tree && (entry = fts_read(tree))) {
-        const char *name = entry->fts_name, *end = strrchr(name, '.');
+        const char *name = entry->fts_name;
         if (!strncmp(name, "temp", 4)) {
             fts_set(tree, entry, FTS_SKIP);
-            continue;
-        }
-        if (entry->fts_info != FTS_F || !end || (strcmp(end, ".so") != 0 && strcmp(end, ".bc") != 0)) {
-            continue;
-        }
-        const struct timespec modified = entry->fts_statp->st_mtim;
-        const bool is_checked =
-            modified.tv_sec < since.tv_sec || (modified.tv_sec == since.tv_sec && modified.tv_nsec < since.tv_nsec);
-        if (!is_checked && files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes) == 0) {
+        } else if (entry->fts_info == FTS_F && (ends_in(name, ".so") || ends_in(name, ".bc")) &&
+                   files_read(entry->fts_path, MOST_FILE_BYTES, &data, &bytes) == 0) {
             removed += !pocl_cache_is_whole((unsigned char *)data, bytes, name) && unlink(entry->fts_path) == 0;
             free(data);
         }
@@ -218,24 +212,18 @@ static size_t remove_damaged(const char *folder, struct timespec since) {
     return removed;
 }
 
-/* A file of the last check holds the number of that boot. What has not been modified since then, in this boot, is
- * whole: power has not failed. */
+/* A file of the last check holds the number of that boot. There may be a hundred thousand files, and in the same
+ * boot power has not failed since. */
 void pocl_cache_mend(const char *folder) {
     const struct path stamp = path_of("%s/.hctrain-checked", folder);
     char *boot = NULL, *last = NULL;
     size_t bytes = 0, last_bytes;
-    struct stat status;
-    struct timespec since = {0}, now[2] = {{0}};
-    clock_gettime(CLOCK_REALTIME, &now[0]);
-    now[1] = now[0];
     files_read_stream("/proc/sys/kernel/random/boot_id", 63, &boot, &bytes);
-    if (bytes && files_exist(stamp.text) && files_read(stamp.text, 63, &last, &last_bytes) == 0 &&
-        !strcmp(boot, last) && !stat(stamp.text, &status)) {
-        since = status.st_mtim;
-    }
-    const size_t removed = remove_damaged(folder, since);
-    if (bytes && files_write(stamp.text, boot, bytes) == 0) {
-        utimensat(AT_FDCWD, stamp.text, now, 0); /* others may write while this one looks */
+    const bool is_checked = bytes && files_exist(stamp.text) &&
+                            files_read(stamp.text, 63, &last, &last_bytes) == 0 && !strcmp(boot, last);
+    const size_t removed = is_checked ? 0 : remove_damaged(folder);
+    if (bytes && !is_checked) {
+        files_write(stamp.text, boot, bytes);
     }
     free(boot);
     free(last);

@@ -22,6 +22,7 @@ class DamagedKernels(programs.Case):
         self.assertNotIn(cache, said)
         for ending, kept, is_zeroed in [(".so", 9000, False), (".so", 9000, True), (".bc", 0, True)]:
             with self.subTest(ending, is_zeroed=is_zeroed):
+                self.path("kernels/.hctrain-checked").write_text("an earlier boot")
                 damaged = [path for path in self.path("kernels").rglob("*") if ending in path.name and path.is_file()]
                 self.assertTrue(damaged)
                 for path in damaged:
@@ -32,6 +33,7 @@ class DamagedKernels(programs.Case):
                 found, said = self.sample()
                 self.assertEqual(found, text)
                 self.assertIn(cache, said)
+                self.assertEqual(self.path("kernels/.hctrain-checked").read_text(), Path("/proc/sys/kernel/random/boot_id").read_text())
         found, said = self.sample()
         self.assertEqual(found, text)
         self.assertNotIn(cache, said)
