@@ -16,8 +16,8 @@ char *pocl_cache_locate(void);
  * device_pocl_problem's text, or NULL. */
 const char *pocl_cache_check(bool compiles);
 
-/* In the first call after a boot, by any process, reads all files and removes damaged ones, which PoCL then compiles
- * again, with a warning that names the folder. */
+/* In the first call after a boot, by any process, reads all files and removes damaged ones, which PoCL then
+ * compiles again, with a warning that names the folder. */
 void pocl_cache_mend(const char *folder);
 
 /* Whether a file of the cache, a library or LLVM bitcode by the end of its name, is whole as far as its structure
