@@ -1,5 +1,5 @@
-/* `ld` of the tests, if COMPILER_PATH names its folder. PoCL has each kernel linked with libm, libc and libgcc_s,
- * and to read their symbols takes a fifth of the time in which kernels are compiled without optimization. What loads a
+/* `ld` of the tests, if COMPILER_PATH names its folder. PoCL has kernels linked with libm, libc and libgcc_s, and
+ * to read their symbols takes a fifth of the time in which kernels are compiled without optimization. What loads a
  * kernel has these libraries, so this program leaves them out, and runs the linker that PATH has. libgcc stays: its
  * conversions of 16-bit numbers are in no shared library. What is not a kernel is linked as it would be. */
 #include <stdbool.h>
