@@ -76,7 +76,7 @@ class Settings:
 # ---- smaller cases
 
 def suspect(log, failed, begun, ended):
-    """[the first name that failed]; or else [that of the last case which began and never ended]; or []."""
+    """The name of the first case that failed, or of the last one, if it did not end: a list of one name, or of none."""
     return re.findall(failed, log, re.M)[:1] or re.findall(rf"{begun}$(?![\s\S]*{ended})", log, re.M)[-1:]
 
 

@@ -8,8 +8,8 @@
 #   MINUTES=5 ONLY="torch gemm" ci/gpu.sh              these steps anew; the report keeps the others
 #
 # The time to build counts. Each step has a share of the time as its limit, and leaves what it does not need to the later ones. The report is
-# written anew after each command, so that there is one if the lease ends early. If a command fails, the report has its first error, the kernel and the smallest case
-# that fails, and the next one goes on. Exit status: 0 if no command failed, else 1.
+# written anew after each command, so that there is one if the lease ends early. If a command fails, the report has its first error, the
+# kernel and the smallest case that fails, and the next one goes on. Exit status: 0 if no command failed, else 1.
 #
 # Settings in the environment, with their defaults: MINUTES (60), ONLY (all steps), DEVICE (gpu), OUT (out/gpu), STEPS (20; of a
 # training run that is timed), MODEL (configs/M.conf), RESIDUALS (all of hc_train --list-residuals), PYTHON (python3, which may have torch)
