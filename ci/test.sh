@@ -14,7 +14,7 @@ cmake --preset sanitize >/dev/null
 cmake --build --preset sanitize --target readers
 # Tests find no idle core.
 export HCTRAIN_BACKGROUND_COMPILE=0
-# where PoCL finds `ld`, see tests/support/kernel_linker.c
+# PoCL finds a faster `ld` there: tests/support/kernel_linker.c.
 export COMPILER_PATH="$PWD/build/tests/linker"
 # One test more than there are cores: ranks wait for one another, and compilers use one core.
 parallel=$(($(nproc) + 1))

@@ -3,6 +3,7 @@
 #include "runtime/device/programs.h"
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/message.h"
 #include <elf.h>
@@ -216,14 +217,12 @@ static size_t remove_damaged(const char *folder) {
  * boot power has not failed since. */
 void pocl_cache_mend(const char *folder) {
     const struct path stamp = path_of("%s/.hctrain-checked", folder);
-    char *boot = NULL, *last = NULL;
-    size_t bytes = 0, last_bytes;
-    files_read_stream("/proc/sys/kernel/random/boot_id", 63, &boot, &bytes);
-    const bool is_checked = bytes && files_exist(stamp.text) &&
-                            files_read(stamp.text, 63, &last, &last_bytes) == 0 && !strcmp(boot, last);
+    char *boot = host_boot(), *last = NULL;
+    size_t bytes;
+    const bool is_checked = *boot && files_read(stamp.text, 63, &last, &bytes) == 0 && !strcmp(boot, last);
     const size_t removed = is_checked ? 0 : remove_damaged(folder);
-    if (bytes && !is_checked) {
-        files_write(stamp.text, boot, bytes);
+    if (*boot && !is_checked) {
+        files_write(stamp.text, boot, strlen(boot));
     }
     free(boot);
     free(last);

@@ -4,6 +4,7 @@
  * still alive, and only what such a dead process left is ever removed, by files_stage_clean. */
 #include "runtime/files/files.h"
 #include "runtime/system/error.h"
+#include "runtime/system/host.h"
 #include "runtime/system/memory.h"
 #include "runtime/system/random.h"
 #include <errno.h>
@@ -114,17 +115,13 @@ enum { IDENTITY_BYTES = 17 };
 
 /* The identity of this space of process numbers, in hexadecimal digits. */
 static void find_identity(char identity[IDENTITY_BYTES]) {
-    char host[256] = "", boot[64] = "", all[512];
+    char host[256] = "", *boot = host_boot(), all[512];
     struct stat space = {0};
     gethostname(host, sizeof host - 1);
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        files_read_all(file, boot, sizeof boot - 1, -1);
-        close(file);
-    }
     stat("/proc/self/ns/pid", &space);
     snprintf(all, sizeof all, "%s %s %ju %ju", host, boot, (uintmax_t)space.st_dev, (uintmax_t)space.st_ino);
     snprintf(identity, IDENTITY_BYTES, "%016" PRIx64, random_key(0, all));
+    free(boot);
 }
 
 /* Creates an empty temporary file or folder beside its destination, with permissions by the umask. Returns its path

@@ -30,6 +30,10 @@ static char *read_text(const char *path) {
     return text;
 }
 
+char *host_boot(void) {
+    return read_text("/proc/sys/kernel/random/boot_id");
+}
+
 /* Reads the numbers, two at most, behind `word` in the first line that begins with both. Returns how many. */
 static int read_numbers(const char *path, const char *word, unsigned long long numbers[2]) {
     char *text = read_text(path), *rest = text;

@@ -11,6 +11,9 @@
 unsigned host_local_rank(void);
 unsigned host_local_count(void);
 
+/* What differs from one boot of this host to the next: the caller frees it. "" when unknown. */
+char *host_boot(void);
+
 /* Threads on this host that are running or wait for a core, this one included; 0 when unknown. */
 unsigned host_running(void);
 
